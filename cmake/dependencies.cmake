@@ -1,0 +1,23 @@
+# Every library that we use, as one interface target each; names of Debian packages in
+# scripts/install-deps.
+find_package(PkgConfig REQUIRED)
+
+function(bindery_dependency target)
+  pkg_check_modules(${target} REQUIRED IMPORTED_TARGET ${ARGN})
+  add_library(${target} INTERFACE)
+  target_link_libraries(${target} INTERFACE PkgConfig::${target})
+endfunction()
+
+bindery_dependency(dep_event libevent libevent_openssl)
+bindery_dependency(dep_curl libcurl)
+bindery_dependency(dep_json json-c)
+bindery_dependency(dep_ssl openssl)
+bindery_dependency(dep_nghttp2 libnghttp2)
+bindery_dependency(dep_sqlite sqlite3)
+bindery_dependency(dep_pq libpq)
+bindery_dependency(dep_protobuf libprotobuf-c)
+bindery_dependency(dep_seccomp libseccomp)
+
+# evhtp.pc leaves its private libraries out.
+bindery_dependency(dep_evhtp evhtp)
+target_link_libraries(dep_evhtp INTERFACE event event_openssl ssl crypto onig pthread)

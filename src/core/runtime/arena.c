@@ -1,0 +1,189 @@
+#include "core/runtime/arena.h"
+
+#include <stdalign.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#endif
+
+enum {
+    CHUNK_BYTES = 4096,   /* one page, header included */
+    CACHED_CHUNKS = 1024, /* 4 MiB kept for reuse at most */
+    ALIGNMENT = alignof(max_align_t),
+};
+
+struct chunk {
+    struct chunk *next;
+    size_t size; /* payload bytes */
+    size_t used;
+    alignas(max_align_t) char data[];
+};
+
+struct cleanup {
+    struct cleanup *next;
+    void (*run)(void *ctx);
+    void *ctx;
+};
+
+/* Lives in its own first chunk. */
+struct arena {
+    struct chunk *chunks; /* newest first; standard-size chunks go back to the cache */
+    struct cleanup *cleanups;
+    size_t footprint;
+};
+
+static struct chunk *cache;
+static size_t cached;
+
+static struct chunk *chunk_take(size_t payload)
+{
+    const size_t standard = CHUNK_BYTES - sizeof(struct chunk);
+    struct chunk *c;
+
+    if (payload <= standard && cache != NULL) {
+        c = cache;
+        cache = c->next;
+        cached--;
+        ASAN_UNPOISON_MEMORY_REGION(c->data, c->size);
+    } else {
+        size_t size = payload <= standard ? standard : payload;
+        c = xmalloc(sizeof(*c) + size);
+        c->size = size;
+    }
+    c->next = NULL;
+    c->used = 0;
+    return c;
+}
+
+static void chunk_give(struct chunk *c)
+{
+    if (c->size == CHUNK_BYTES - sizeof(struct chunk) && cached < CACHED_CHUNKS) {
+        ASAN_POISON_MEMORY_REGION(c->data, c->size);
+        c->next = cache;
+        cache = c;
+        cached++;
+        return;
+    }
+    free(c);
+}
+
+static void *chunk_carve(struct chunk *c, size_t size)
+{
+    void *p = c->data + c->used;
+
+    c->used += size;
+    memset(p, 0, size);
+    return p;
+}
+
+static size_t rounded(size_t size)
+{
+    return (size + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+}
+
+struct arena *arena_new(void)
+{
+    struct chunk *c = chunk_take(rounded(sizeof(struct arena)));
+    struct arena *arena = chunk_carve(c, rounded(sizeof(struct arena)));
+
+    arena->chunks = c;
+    arena->footprint = sizeof(*c) + c->size;
+    return arena;
+}
+
+void arena_free(struct arena *arena)
+{
+    if (arena == NULL)
+        return;
+    while (arena->cleanups != NULL) {
+        struct cleanup *cleanup = arena->cleanups;
+        arena->cleanups = cleanup->next;
+        cleanup->run(cleanup->ctx);
+    }
+    for (struct chunk *c = arena->chunks, *next; c != NULL; c = next) {
+        next = c->next;
+        chunk_give(c);
+    }
+}
+
+void *arena_alloc(struct arena *arena, size_t size)
+{
+    struct chunk *c = arena->chunks;
+
+    PRE(size < SIZE_MAX / 2);
+    size = rounded(size == 0 ? 1 : size);
+    if (c->size - c->used < size) {
+        c = chunk_take(size);
+        arena->footprint += sizeof(*c) + c->size;
+        if (c->size > CHUNK_BYTES) { /* a big one goes behind: the current chunk still has room */
+            c->next = arena->chunks->next;
+            arena->chunks->next = c;
+        } else {
+            c->next = arena->chunks;
+            arena->chunks = c;
+        }
+    }
+    return chunk_carve(c, size);
+}
+
+char *arena_memdup(struct arena *arena, const void *bytes, size_t len)
+{
+    char *copy = arena_alloc(arena, len + 1);
+
+    if (len != 0)
+        memcpy(copy, bytes, len);
+    return copy;
+}
+
+char *arena_strdup(struct arena *arena, const char *text)
+{
+    return text == NULL ? NULL : arena_memdup(arena, text, strlen(text));
+}
+
+char *arena_vprintf(struct arena *arena, const char *format, va_list args)
+{
+    va_list again;
+    char *text;
+    int len;
+
+    va_copy(again, args);
+    len = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    PRE(len >= 0);
+    text = arena_alloc(arena, (size_t)len + 1);
+    vsnprintf(text, (size_t)len + 1, format, args);
+    return text;
+}
+
+char *arena_printf(struct arena *arena, const char *format, ...)
+{
+    va_list args;
+    char *text;
+
+    va_start(args, format);
+    text = arena_vprintf(arena, format, args);
+    va_end(args);
+    return text;
+}
+
+void arena_on_free(struct arena *arena, void (*run)(void *ctx), void *ctx)
+{
+    struct cleanup *cleanup = ARENA_NEW(arena, struct cleanup);
+
+    cleanup->run = run;
+    cleanup->ctx = ctx;
+    cleanup->next = arena->cleanups;
+    arena->cleanups = cleanup;
+}
+
+size_t arena_footprint(const struct arena *arena)
+{
+    return arena->footprint;
+}

@@ -1,0 +1,377 @@
+#include "core/runtime/loop.h"
+
+#include "core/runtime/check.h"
+
+#include <event2/event.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    READY_RUNS_MAX = 20000, /* tasks of one turn; the rest runs in the next, after a poll */
+};
+
+struct deferred {
+    void (*release)(void *ptr);
+    void *ptr;
+};
+
+struct loop {
+    struct event_base *base;
+    struct event *wakeup; /* the earliest timer, as a libevent timeout */
+    bool stopping;
+    bool virtual_clock;
+    bool in_turn;
+    int64_t now_us;
+    int64_t wall_offset_ms; /* virtual clock: wall = now + offset */
+    int64_t turn_started_us;
+    int64_t wakeup_due_us; /* what `wakeup` is armed for; INT64_MAX = not armed */
+
+    struct timer **heap; /* binary min-heap on due_us, 1-based */
+    uint32_t heap_len, heap_cap;
+
+    struct list ready;
+    struct list hooks;
+    struct deferred *frees;
+    size_t n_frees, cap_frees;
+
+    struct loop_stats stats;
+    void (*observe)(void *ctx, int64_t turn_us);
+    void *observe_ctx;
+};
+
+static int64_t clock_us(clockid_t id)
+{
+    struct timespec ts;
+
+    clock_gettime(id, &ts);
+    return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+/* ---- timer heap ----------------------------------------------------------------------------- */
+
+static void heap_place(struct loop *loop, uint32_t at, struct timer *timer)
+{
+    loop->heap[at] = timer;
+    timer->heap_index = at;
+}
+
+static void heap_sift_up(struct loop *loop, uint32_t at, struct timer *timer)
+{
+    while (at > 1 && loop->heap[at / 2]->due_us > timer->due_us) {
+        heap_place(loop, at, loop->heap[at / 2]);
+        at /= 2;
+    }
+    heap_place(loop, at, timer);
+}
+
+static void heap_sift_down(struct loop *loop, uint32_t at, struct timer *timer)
+{
+    for (;;) {
+        uint32_t child = at * 2;
+        if (child > loop->heap_len)
+            break;
+        if (child < loop->heap_len && loop->heap[child + 1]->due_us < loop->heap[child]->due_us)
+            child++;
+        if (loop->heap[child]->due_us >= timer->due_us)
+            break;
+        heap_place(loop, at, loop->heap[child]);
+        at = child;
+    }
+    heap_place(loop, at, timer);
+}
+
+void timer_init(struct timer *timer, void (*fire)(void *ctx), void *ctx)
+{
+    *timer = (struct timer){.fire = fire, .ctx = ctx};
+}
+
+void timer_cancel(struct loop *loop, struct timer *timer)
+{
+    uint32_t at = timer->heap_index;
+    struct timer *last;
+
+    if (at == 0)
+        return;
+    PRE(at <= loop->heap_len && loop->heap[at] == timer);
+    timer->heap_index = 0;
+    last = loop->heap[loop->heap_len--];
+    if (last == timer)
+        return;
+    if (at > 1 && loop->heap[at / 2]->due_us > last->due_us)
+        heap_sift_up(loop, at, last);
+    else
+        heap_sift_down(loop, at, last);
+}
+
+void timer_set_ms(struct loop *loop, struct timer *timer, int64_t after_ms)
+{
+    PRE(timer->fire != NULL);
+    timer_cancel(loop, timer);
+    timer->due_us = loop->now_us + (after_ms > 0 ? after_ms : 0) * 1000;
+    if (loop->heap_len + 2 > loop->heap_cap) {
+        loop->heap_cap = loop->heap_cap == 0 ? 64 : loop->heap_cap * 2;
+        loop->heap = xrealloc(loop->heap, loop->heap_cap * sizeof(struct timer *));
+    }
+    heap_sift_up(loop, ++loop->heap_len, timer);
+}
+
+/* Only the timers due at the start run: one that re-arms itself with 0 ms cannot hold the turn. */
+static void timers_run(struct loop *loop)
+{
+    int64_t until_us = loop->now_us;
+
+    for (uint32_t budget = loop->heap_len; budget > 0 && loop->heap_len > 0; budget--) {
+        struct timer *timer = loop->heap[1];
+        if (timer->due_us > until_us)
+            break;
+        timer_cancel(loop, timer);
+        timer->fire(timer->ctx);
+    }
+}
+
+/* ---- ready queue, hooks, frees -------------------------------------------------------------- */
+
+void task_init(struct task *task, void (*run)(void *ctx), void *ctx)
+{
+    *task = (struct task){.run = run, .ctx = ctx};
+    list_init(&task->link);
+}
+
+void loop_post(struct loop *loop, struct task *task)
+{
+    if (list_empty(&task->link))
+        list_push(&loop->ready, &task->link);
+}
+
+void task_cancel(struct task *task)
+{
+    list_remove(&task->link);
+}
+
+static void ready_run(struct loop *loop)
+{
+    for (int budget = READY_RUNS_MAX; budget > 0; budget--) {
+        struct list *node = list_pop(&loop->ready);
+        if (node == NULL)
+            return;
+        struct task *task = container_of(node, struct task, link);
+        task->run(task->ctx);
+    }
+}
+
+void turn_hook_init(struct turn_hook *hook, void (*run)(void *ctx), void *ctx)
+{
+    *hook = (struct turn_hook){.run = run, .ctx = ctx};
+    list_init(&hook->link);
+}
+
+void loop_at_turn_end(struct loop *loop, struct turn_hook *hook)
+{
+    if (list_empty(&hook->link))
+        list_push(&loop->hooks, &hook->link);
+}
+
+void turn_hook_cancel(struct turn_hook *hook)
+{
+    list_remove(&hook->link);
+}
+
+static void hooks_run(struct loop *loop)
+{
+    struct list now = LIST_INIT(now);
+
+    list_splice(&now, &loop->hooks); /* a hook that asks again runs at the end of the next turn */
+    for (struct list *node; (node = list_pop(&now)) != NULL;) {
+        struct turn_hook *hook = container_of(node, struct turn_hook, link);
+        hook->run(hook->ctx);
+    }
+}
+
+void loop_defer_free(struct loop *loop, void (*release)(void *ptr), void *ptr)
+{
+    if (loop->n_frees == loop->cap_frees) {
+        loop->cap_frees = loop->cap_frees == 0 ? 64 : loop->cap_frees * 2;
+        loop->frees = xrealloc(loop->frees, loop->cap_frees * sizeof(*loop->frees));
+    }
+    loop->frees[loop->n_frees++] = (struct deferred){release, ptr};
+}
+
+static void frees_run(struct loop *loop)
+{
+    for (size_t i = 0; i < loop->n_frees; i++) { /* a release may defer more: same pass */
+        struct deferred d = loop->frees[i];
+        d.release(d.ptr);
+    }
+    loop->n_frees = 0;
+}
+
+/* ---- turns ---------------------------------------------------------------------------------- */
+
+static void on_wakeup(evutil_socket_t fd, short what, void *ctx)
+{
+    struct loop *loop = ctx;
+
+    (void)fd;
+    (void)what;
+    loop->wakeup_due_us = INT64_MAX;
+    loop_touch(loop);
+}
+
+struct loop *loop_new(const struct loop_options *options)
+{
+    struct loop *loop = xcalloc(1, sizeof(*loop));
+    struct event_config *config = event_config_new();
+
+    PRE(config != NULL);
+    event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK | EVENT_BASE_FLAG_PRECISE_TIMER);
+    loop->base = event_base_new_with_config(config);
+    event_config_free(config);
+    PRE(loop->base != NULL);
+    loop->wakeup = event_new(loop->base, -1, 0, on_wakeup, loop);
+    PRE(loop->wakeup != NULL);
+    loop->wakeup_due_us = INT64_MAX;
+    list_init(&loop->ready);
+    list_init(&loop->hooks);
+    loop->virtual_clock = options != NULL && options->virtual_clock;
+    if (loop->virtual_clock) {
+        loop->now_us = 1000000;
+        loop->wall_offset_ms = options->virtual_wall_ms - loop->now_us / 1000;
+    } else {
+        loop->now_us = clock_us(CLOCK_MONOTONIC);
+    }
+    return loop;
+}
+
+void loop_free(struct loop *loop)
+{
+    if (loop == NULL)
+        return;
+    frees_run(loop);
+    event_free(loop->wakeup);
+    event_base_free(loop->base);
+    free(loop->heap);
+    free(loop->frees);
+    free(loop);
+}
+
+struct event_base *loop_base(struct loop *loop)
+{
+    return loop->base;
+}
+
+void loop_touch(struct loop *loop)
+{
+    if (loop->turn_started_us != 0)
+        return;
+    loop->turn_started_us = clock_us(CLOCK_MONOTONIC);
+    if (!loop->virtual_clock)
+        loop->now_us = loop->turn_started_us;
+}
+
+static void wakeup_arm(struct loop *loop)
+{
+    int64_t due_us = loop->heap_len == 0 ? INT64_MAX : loop->heap[1]->due_us;
+    int64_t wait_us;
+    struct timeval tv;
+
+    if (loop->virtual_clock || due_us >= loop->wakeup_due_us)
+        return; /* armed early enough: a wake-up too early only costs an empty turn */
+    wait_us = due_us - clock_us(CLOCK_MONOTONIC);
+    wait_us = wait_us > 0 ? wait_us : 0;
+    tv = (struct timeval){.tv_sec = wait_us / 1000000, .tv_usec = wait_us % 1000000};
+    event_add(loop->wakeup, &tv);
+    loop->wakeup_due_us = due_us;
+}
+
+void loop_turn(struct loop *loop, bool may_block)
+{
+    bool block = may_block && list_empty(&loop->ready) && list_empty(&loop->hooks);
+    int64_t turn_us;
+
+    PRE(!loop->in_turn);
+    loop->in_turn = true;
+    loop->turn_started_us = 0;
+    if (block)
+        wakeup_arm(loop);
+    event_base_loop(loop->base, block ? EVLOOP_ONCE : EVLOOP_NONBLOCK);
+    loop_touch(loop);
+    timers_run(loop);
+    ready_run(loop);
+    hooks_run(loop);
+    frees_run(loop);
+    turn_us = clock_us(CLOCK_MONOTONIC) - loop->turn_started_us;
+    loop->stats.turns++;
+    loop->stats.last_turn_us = turn_us;
+    if (turn_us > loop->stats.longest_turn_us)
+        loop->stats.longest_turn_us = turn_us;
+    if (loop->observe != NULL)
+        loop->observe(loop->observe_ctx, turn_us);
+    loop->in_turn = false;
+}
+
+void loop_run(struct loop *loop)
+{
+    loop->stopping = false;
+    while (!loop->stopping)
+        loop_turn(loop, true);
+}
+
+void loop_stop(struct loop *loop)
+{
+    loop->stopping = true;
+}
+
+/* ---- time ----------------------------------------------------------------------------------- */
+
+int64_t loop_now_us(const struct loop *loop)
+{
+    return loop->now_us;
+}
+
+int64_t loop_now_ms(const struct loop *loop)
+{
+    return loop->now_us / 1000;
+}
+
+int64_t loop_wall_ms(const struct loop *loop)
+{
+    if (loop->virtual_clock)
+        return loop->now_us / 1000 + loop->wall_offset_ms;
+    return clock_us(CLOCK_REALTIME) / 1000;
+}
+
+void loop_advance_ms(struct loop *loop, int64_t ms)
+{
+    int64_t until_us = loop->now_us + ms * 1000;
+
+    PRE(loop->virtual_clock);
+    loop_turn(loop, false);
+    while (loop->heap_len > 0 && loop->heap[1]->due_us <= until_us) {
+        if (loop->heap[1]->due_us > loop->now_us)
+            loop->now_us = loop->heap[1]->due_us;
+        loop_turn(loop, false);
+    }
+    loop->now_us = until_us;
+    do {
+        loop_turn(loop, false);
+    } while (!list_empty(&loop->ready));
+}
+
+void loop_jump_wall_ms(struct loop *loop, int64_t ms)
+{
+    PRE(loop->virtual_clock);
+    loop->wall_offset_ms += ms;
+}
+
+const struct loop_stats *loop_stats(const struct loop *loop)
+{
+    return &loop->stats;
+}
+
+void loop_set_turn_observer(struct loop *loop, void (*observe)(void *ctx, int64_t turn_us),
+                            void *ctx)
+{
+    loop->observe = observe;
+    loop->observe_ctx = ctx;
+}

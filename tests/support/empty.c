@@ -1,0 +1,1 @@
+typedef int test_support_is_empty;
