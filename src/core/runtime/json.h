@@ -98,7 +98,7 @@ void json_string(struct json_writer *w, const char *text); /* NULL writes null *
 void json_string_n(struct json_writer *w, const char *bytes, size_t len);
 void json_int(struct json_writer *w, int64_t value);
 void json_double(struct json_writer *w, double value);
-void json_bool(struct json_writer *w, bool value);
+void json_boolean(struct json_writer *w, bool value);
 void json_null(struct json_writer *w);
 /** Already encoded JSON, copied as it is. */
 void json_raw(struct json_writer *w, const char *json, size_t len);
