@@ -21,6 +21,8 @@ enum backend_caps {
     BACKEND_SNAPSHOTS = 1 << 2,          /* snapshot_create, snapshot_delete, home_snapshot_ref */
     BACKEND_LISTS = 1 << 3,              /* list: the reconciler can compare */
     BACKEND_FINDS = 1 << 4,              /* find: a lost create can be looked up by binding id */
+    BACKEND_COLD_START = 1 << 5,         /* acquire may start a sandbox first: the driver bounds its
+                                            phases, the broker's validation deadline is not applied */
 };
 
 /** How to reach one binding's shellctl over HTTP. Owned by the plane it is in. */
@@ -89,6 +91,9 @@ struct backend_ops {
     /** Look for what a create with this spec made; ret->binding_ref NULL when nothing. (cap) */
     void (*find)(struct backend *b, struct op *op, const struct binding_spec *spec,
                  struct binding *ret);
+    /** Does this data-plane answer (status >= 400) prove that the sandbox is gone? Synchronous; at
+     * most the first 4 KiB of the body, NUL-terminated. NULL slot: no answer proves it. */
+    bool (*answer_means_lost)(struct backend *b, int status, const char *body, size_t len);
     /** Can a ref with this form have been issued? Synchronous. ERR_INVALID_REF otherwise. */
     bool (*check_binding_ref)(struct backend *b, const char *ref, struct error *err);
     bool (*check_snapshot_ref)(struct backend *b, const char *ref, struct error *err);
