@@ -20,23 +20,23 @@ struct path_param {
 /** Read-only for handlers, except `op`. */
 struct exchange {
     struct http_server *server;
-    void *app;              /* the application context given to http_server_new */
+    void *app; /* the application context given to http_server_new */
     const struct route *route;
     struct loop *loop;
     struct arena *arena;
     const char *method;
-    const char *path;       /* raw path without query */
-    const char *query;      /* raw query or "" */
-    const char *body;       /* NUL-terminated; "" when none (and for streamed routes) */
+    const char *path;  /* raw path without query */
+    const char *query; /* raw query or "" */
+    const char *body;  /* NUL-terminated; "" when none (and for streamed routes) */
     size_t body_len;
     struct path_param params[4];
     int n_params;
-    const char *rest;       /* raw, undecoded tail behind a route ending in `/*`; else NULL */
-    const char *request_id; /* X-Request-Id given or made */
-    const char *traceparent;/* W3C trace context to pass on, or NULL */
-    const char *bearer;     /* token of the Authorization header, or NULL */
+    const char *rest;        /* raw, undecoded tail behind a route ending in `/*`; else NULL */
+    const char *request_id;  /* X-Request-Id given or made */
+    const char *traceparent; /* W3C trace context to pass on, or NULL */
+    const char *bearer;      /* token of the Authorization header, or NULL */
     bool replied, gone;
-    struct op *op;          /* root op, cancelled when the client goes away */
+    struct op *op; /* root op, cancelled when the client goes away */
 };
 
 /** First request header called `name` (any case), or NULL. */

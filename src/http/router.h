@@ -16,17 +16,17 @@ enum route_auth {
 
 /** Which error body a route's callers understand. */
 enum route_errors {
-    ERRORS_DETAIL,    /* {"detail":{"code","message"}}: Dify's control plane */
-    ERRORS_V1,        /* the same plus retryable and admitted */
-    ERRORS_SHELLCTL,  /* {"error":{"code","message"}} */
+    ERRORS_DETAIL,   /* {"detail":{"code","message"}}: Dify's control plane */
+    ERRORS_V1,       /* the same plus retryable and admitted */
+    ERRORS_SHELLCTL, /* {"error":{"code","message"}} */
 };
 
 enum route_flags {
-    ROUTE_STREAM = 1 << 0,      /* body not collected; handler calls exchange_stream */
+    ROUTE_STREAM = 1 << 0, /* body not collected; handler calls exchange_stream */
     ROUTE_ANY_METHOD = 1 << 1,
     ROUTE_WHILE_DRAINING = 1 << 2, /* answered while draining */
     ROUTE_VALIDATION_400 = 1 << 3, /* field problems are 400 invalid_binding_path, not 422 */
-    ROUTE_LONG = 1 << 4,        /* may take minutes: no total request deadline */
+    ROUTE_LONG = 1 << 4,           /* may take minutes: no total request deadline */
 };
 
 /** One row. `path` has `{name}` segments; a trailing `/` + `*` takes the raw rest. */
@@ -36,9 +36,9 @@ struct route {
     enum route_auth auth;
     enum route_errors errors;
     unsigned flags;
-    size_t max_body;      /* bytes; 0 = no body expected, 64 KiB tolerated */
+    size_t max_body; /* bytes; 0 = no body expected, 64 KiB tolerated */
     void (*handle)(struct exchange *x);
-    const char *summary;  /* for /openapi.json */
+    const char *summary;                          /* for /openapi.json */
     const char *request_schema, *response_schema; /* JSON Schema text for /openapi.json, or NULL */
 };
 

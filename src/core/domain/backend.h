@@ -16,24 +16,25 @@ struct json_writer;
 
 /** What a backend can do (protocols "runtime backends" 1.5). Decided here, once, for all routes. */
 enum backend_caps {
-    BACKEND_SHARED_WORKSPACE = 1 << 0,   /* create may attach to an existing workspace */
-    BACKEND_KEEPS_WORKSPACE = 1 << 1,    /* destroy may leave the workspace */
-    BACKEND_SNAPSHOTS = 1 << 2,          /* snapshot_create, snapshot_delete, home_snapshot_ref */
-    BACKEND_LISTS = 1 << 3,              /* list: the reconciler can compare */
-    BACKEND_FINDS = 1 << 4,              /* find: a lost create can be looked up by binding id */
-    BACKEND_COLD_START = 1 << 5,         /* acquire may start a sandbox first: the driver bounds its
+    BACKEND_SHARED_WORKSPACE = 1 << 0, /* create may attach to an existing workspace */
+    BACKEND_KEEPS_WORKSPACE = 1 << 1,  /* destroy may leave the workspace */
+    BACKEND_SNAPSHOTS = 1 << 2,        /* snapshot_create, snapshot_delete, home_snapshot_ref */
+    BACKEND_LISTS = 1 << 3,            /* list: the reconciler can compare */
+    BACKEND_FINDS = 1 << 4,            /* find: a lost create can be looked up by binding id */
+    BACKEND_COLD_START = 1 << 5,       /* acquire may start a sandbox first: the driver bounds its
                                             phases, the broker's validation deadline is not applied */
 };
 
 /** How to reach one binding's shellctl over HTTP. Owned by the plane it is in. */
 struct endpoint {
-    const char *base_url;    /* without trailing slash; request paths are appended (shellctl.md 13.1) */
-    const char *unix_socket; /* or NULL */
+    const char
+        *base_url; /* without trailing slash; request paths are appended (shellctl.md 13.1) */
+    const char *unix_socket;          /* or NULL */
     const struct http_dialer *dialer; /* or NULL */
-    const char *token;       /* bearer of the shellctl; "" = none */
-    struct http_header headers[4]; /* routing headers, sent on every request */
+    const char *token;                /* bearer of the shellctl; "" = none */
+    struct http_header headers[4];    /* routing headers, sent on every request */
     size_t n_headers;
-    const char *peer;        /* metric label */
+    const char *peer; /* metric label */
 };
 
 /** A lease's access to one binding: made by acquire or reopen, ended by release. On the heap. */
@@ -55,8 +56,8 @@ struct backend_item {
 
 /** What kind of thing an orphan is. */
 enum orphan_kind {
-    ORPHAN_BINDING,       /* a ref that exists and could not be removed */
-    ORPHAN_UNKNOWN,       /* a create whose answer was lost: no ref */
+    ORPHAN_BINDING, /* a ref that exists and could not be removed */
+    ORPHAN_UNKNOWN, /* a create whose answer was lost: no ref */
     ORPHAN_SNAPSHOT,
 };
 

@@ -40,11 +40,11 @@ struct layout {
 /** One shell script to run to completion in a lease. */
 struct command_spec {
     const char *script;
-    const char *cwd;              /* NULL = workspace; `~`, relative and absolute as shellctl.md 14 */
-    const char *const *env;       /* NAME, value, NAME, value, …, NULL; may be NULL */
-    long timeout_ms;              /* total */
-    size_t max_output;            /* bytes kept; beyond, `truncated` */
-    bool stdio;                   /* pipes instead of a terminal */
+    const char *cwd;        /* NULL = workspace; `~`, relative and absolute as shellctl.md 14 */
+    const char *const *env; /* NAME, value, NAME, value, …, NULL; may be NULL */
+    long timeout_ms;        /* total */
+    size_t max_output;      /* bytes kept; beyond, `truncated` */
+    bool stdio;             /* pipes instead of a terminal */
 };
 
 /** How it went. */

@@ -27,9 +27,9 @@ struct lease {
     int64_t fence;            /* grows with every acquisition in this process */
     int in_flight;            /* exchanges on the data plane now */
     struct timer expiry;
-    struct list streams;      /* data-plane exchanges to cut when it ends */
+    struct list streams; /* data-plane exchanges to cut when it ends */
     struct lease_table *table;
-    struct list link;         /* in order of acquisition */
+    struct list link; /* in order of acquisition */
     struct lease *hash_next;
 };
 

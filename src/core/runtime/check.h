@@ -9,8 +9,8 @@
 /** Print `what`, file and line to stderr and abort. */
 _Noreturn void check_failed(const char *kind, const char *what, const char *file, int line);
 
-#define PRE(cond) ((cond) ? (void)0 : check_failed("precondition", #cond, __FILE__, __LINE__))
-#define POST(cond) ((cond) ? (void)0 : check_failed("postcondition", #cond, __FILE__, __LINE__))
+#define PRE(cond)         ((cond) ? (void)0 : check_failed("precondition", #cond, __FILE__, __LINE__))
+#define POST(cond)        ((cond) ? (void)0 : check_failed("postcondition", #cond, __FILE__, __LINE__))
 #define UNREACHABLE(what) check_failed("unreachable", (what), __FILE__, __LINE__)
 
 /** The result of this function must be looked at. */

@@ -12,10 +12,10 @@
 /** Effective settings; see config.def for the fields. Owned by its arena; immutable. */
 struct config {
     struct arena *arena;
-#define TEXT(field, name, fallback, check, flags, doc) const char *field;
-#define INT(field, name, fallback, min, max, flags, doc) int64_t field;
-#define MS(field, name, fallback_ms, flags, doc) int64_t field;
-#define BOOL(field, name, fallback, flags, doc) bool field;
+#define TEXT(field, name, fallback, check, flags, doc)     const char *field;
+#define INT(field, name, fallback, min, max, flags, doc)   int64_t field;
+#define MS(field, name, fallback_ms, flags, doc)           int64_t field;
+#define BOOL(field, name, fallback, flags, doc)            bool field;
 #define CHOICE(field, name, fallback, choices, flags, doc) const char *field;
 #define ALIAS(name, other)
 #include "core/runtime/config.def"
@@ -25,8 +25,8 @@ struct config {
 #undef BOOL
 #undef CHOICE
 #undef ALIAS
-    bool local_endpoint_given;        /* set at all, even to "" (then: no sandbox, 503) */
-    bool local_roots_given[3];        /* home, workspace, snapshot roots were set explicitly */
+    bool local_endpoint_given; /* set at all, even to "" (then: no sandbox, 503) */
+    bool local_roots_given[3]; /* home, workspace, snapshot roots were set explicitly */
 };
 
 /** What is read: `environ`-style NAME=value strings and the texts of .env files, first wins.

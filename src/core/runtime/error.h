@@ -37,9 +37,9 @@ struct error {
 
 /** What the table says of a code. Valid for every enum value. */
 struct err_info {
-    const char *symbol;  /* "BINDING_LOST" */
-    const char *wire;    /* "binding_lost" */
-    int http_status;     /* 404 */
+    const char *symbol; /* "BINDING_LOST" */
+    const char *wire;   /* "binding_lost" */
+    int http_status;    /* 404 */
     bool retryable;
     const char *meaning; /* for a person */
     const char *todo;    /* what to do about it */

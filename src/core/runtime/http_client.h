@@ -52,9 +52,9 @@ struct http_dialer {
 
 /** One request. Everything is borrowed until the wait ends. */
 struct http_request {
-    const char *peer;   /* metric label from a closed set: "gateway", "shellctl", "e2b" */
-    const char *method; /* "GET", … */
-    const char *url;    /* absolute http or https URL */
+    const char *peer;        /* metric label from a closed set: "gateway", "shellctl", "e2b" */
+    const char *method;      /* "GET", … */
+    const char *url;         /* absolute http or https URL */
     const char *unix_socket; /* connect here instead of to the URL's host; NULL = no */
     const struct http_dialer *dialer; /* or through this; NULL = no */
     const struct http_tls *tls;

@@ -30,10 +30,10 @@ bool json_parse(struct arena *arena, const char *text, size_t len, struct json_o
  * answer Dify's 422 list from it. */
 struct json_problem {
     struct json_problem *next;
-    const char *type;          /* `missing`, `string_type`, `extra_forbidden`, … */
-    const char *path[8];       /* keys from the root; NULL ends it */
-    const char *message;       /* "Field required" */
-    const char *ctx_key;       /* e.g. `min_length`, or NULL */
+    const char *type;    /* `missing`, `string_type`, `extra_forbidden`, … */
+    const char *path[8]; /* keys from the root; NULL ends it */
+    const char *message; /* "Field required" */
+    const char *ctx_key; /* e.g. `min_length`, or NULL */
     int64_t ctx_value;
     struct json_object *input; /* the offending value; the containing object for `missing` */
 };
@@ -41,11 +41,11 @@ struct json_problem {
 /** Reads one object. Problems collect in order of reading; the arena owns them. */
 struct json_reader {
     struct arena *arena;
-    struct json_object *object;  /* NULL after a root that is no object */
-    const char *prefix[4];       /* where the object is, for paths */
+    struct json_object *object; /* NULL after a root that is no object */
+    const char *prefix[4];      /* where the object is, for paths */
     struct json_problem *first, **next;
     int count;
-    const char *seen[40];        /* keys asked for, for json_reader_finish */
+    const char *seen[40]; /* keys asked for, for json_reader_finish */
     int n_seen;
 };
 

@@ -41,8 +41,8 @@ void log_write(enum log_level level, const struct log_field *fields, const char 
     PRINTF_LIKE(3, 4);
 
 #define log_debug(...) log_write(LOG_DEBUG, NULL, __VA_ARGS__)
-#define log_info(...) log_write(LOG_INFO, NULL, __VA_ARGS__)
-#define log_warn(...) log_write(LOG_WARN, NULL, __VA_ARGS__)
+#define log_info(...)  log_write(LOG_INFO, NULL, __VA_ARGS__)
+#define log_warn(...)  log_write(LOG_WARN, NULL, __VA_ARGS__)
 #define log_error(...) log_write(LOG_ERROR, NULL, __VA_ARGS__)
 /** Fields as a brace-less list: LOG_WITH(LOG_WARN, "text", {"op", name}, {"code", code}). */
 #define LOG_WITH(level, message, ...)                                                              \

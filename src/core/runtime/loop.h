@@ -18,8 +18,8 @@ struct loop;
 
 /** How a loop is made. */
 struct loop_options {
-    bool virtual_clock;       /* time moves only by loop_advance_ms; for tests */
-    int64_t virtual_wall_ms;  /* first UTC time of a virtual clock, milliseconds since the epoch */
+    bool virtual_clock;      /* time moves only by loop_advance_ms; for tests */
+    int64_t virtual_wall_ms; /* first UTC time of a virtual clock, milliseconds since the epoch */
 };
 
 /** `options` may be NULL: real clock. Aborts when libevent cannot be set up. Free with loop_free. */

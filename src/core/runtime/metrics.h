@@ -6,8 +6,8 @@
 
 /** Metric symbols, in the order of metrics.def. */
 enum metric {
-#define COUNTER(symbol, name, labels, help) METRIC_##symbol,
-#define GAUGE(symbol, name, labels, help) METRIC_##symbol,
+#define COUNTER(symbol, name, labels, help)   METRIC_##symbol,
+#define GAUGE(symbol, name, labels, help)     METRIC_##symbol,
 #define HISTOGRAM(symbol, name, labels, help) METRIC_##symbol,
 #include "core/runtime/metrics.def"
 #undef COUNTER

@@ -57,17 +57,17 @@ struct op {
     int state;              /* the resume point */
     enum op_wait_mode mode; /* of the wait in progress */
     bool waiting, started, done, undoing;
-    bool owns_arena;        /* a root made by op_root_new frees its arena when it is freed */
-    struct error error;     /* first failure */
-    struct error last;      /* result of the latest wait */
-    struct timer deadline;  /* own deadline, if armed */
+    bool owns_arena;            /* a root made by op_root_new frees its arena when it is freed */
+    struct error error;         /* first failure */
+    struct error last;          /* result of the latest wait */
+    struct timer deadline;      /* own deadline, if armed */
     const char *deadline_phase; /* what the deadline is of, for the message; static text */
-    struct timer nap;       /* op_sleep */
-    struct op *child;       /* the child waited for */
-    op_cancel_fn cancel;    /* of the leaf waited for */
+    struct timer nap;           /* op_sleep */
+    struct op *child;           /* the child waited for */
+    op_cancel_fn cancel;        /* of the leaf waited for */
     void *cancel_ctx;
-    struct list wait_link;  /* in an op_waitlist */
-    struct task task;       /* in the ready queue */
+    struct list wait_link; /* in an op_waitlist */
+    struct task task;      /* in the ready queue */
     int64_t started_us;
     void (*on_done)(struct op *op, void *ctx);
     void *on_done_ctx;
@@ -84,8 +84,9 @@ void *op_child_new(struct op *parent, const struct op_type *type, size_t size);
  * which it is done; otherwise `arena` must outlive it. */
 void *op_root_new(struct loop *loop, const struct op_type *type, size_t size, struct arena *arena);
 
-#define OP_CHILD(parent, type_, struct_) ((struct struct_ *)op_child_new(parent, type_, sizeof(struct struct_)))
-#define OP_ROOT(loop, type_, struct_, arena) \
+#define OP_CHILD(parent, type_, struct_)                                                           \
+    ((struct struct_ *)op_child_new(parent, type_, sizeof(struct struct_)))
+#define OP_ROOT(loop, type_, struct_, arena)                                                       \
     ((struct struct_ *)op_root_new(loop, type_, sizeof(struct struct_), arena))
 
 /** Queue the first step of a root. `on_done` (may be NULL) is called from the ready queue, once,
