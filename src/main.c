@@ -1,7 +1,51 @@
-#include <stdio.h>
+/* The executable: finds the subcommand and runs it. */
+#include "commands.h"
 
-int main(void)
+#include <stdio.h>
+#include <string.h>
+
+static int version_main(int argc, char **argv)
 {
+    (void)argc;
+    (void)argv;
     printf("bindery %s\n", BINDERY_VERSION);
     return 0;
+}
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} commands[] = {
+    {"health", health_main,
+     "ask the running server whether it lives (--ready: whether it is ready)"},
+    {"version", version_main, "print the version"},
+};
+
+static void print_usage(FILE *out)
+{
+    fprintf(out, "bindery %s: sandboxes for AI agents\n\nusage: bindery COMMAND [ARGUMENT…]\n\n",
+            BINDERY_VERSION);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (strcmp(name, commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    }
+    if (strcmp(name, "--version") == 0)
+        return version_main(argc, argv);
+    if (strcmp(name, "--help") == 0 || strcmp(name, "help") == 0) {
+        print_usage(stdout);
+        return 0;
+    }
+    if (name[0] != '\0')
+        fprintf(stderr, "bindery: no such command: %s\n\n", name);
+    print_usage(stderr);
+    return EXIT_USAGE;
 }
