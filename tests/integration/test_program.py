@@ -50,7 +50,7 @@ def peer(request, folder):
     else:
         server = http.server.HTTPServer(("127.0.0.1", 0), Answer)
         address = f"0.0.0.0:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield address
     server.shutdown()
     server.server_close()
