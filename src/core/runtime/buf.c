@@ -50,12 +50,11 @@ void buf_addc(struct buf *buf, char c)
     buf_add(buf, &c, 1);
 }
 
-void buf_addf(struct buf *buf, const char *format, ...)
+void buf_vaddf(struct buf *buf, const char *format, va_list args)
 {
-    va_list args, again;
+    va_list again;
     int len;
 
-    va_start(args, format);
     va_copy(again, args);
     len = vsnprintf(NULL, 0, format, again);
     va_end(again);
@@ -63,6 +62,14 @@ void buf_addf(struct buf *buf, const char *format, ...)
     buf_reserve(buf, (size_t)len);
     vsnprintf(buf->data + buf->len, (size_t)len + 1, format, args);
     buf->len += (size_t)len;
+}
+
+void buf_addf(struct buf *buf, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    buf_vaddf(buf, format, args);
     va_end(args);
 }
 

@@ -22,6 +22,7 @@ void buf_add(struct buf *buf, const void *bytes, size_t len);
 void buf_adds(struct buf *buf, const char *text);
 void buf_addc(struct buf *buf, char c);
 void buf_addf(struct buf *buf, const char *format, ...) PRINTF_LIKE(2, 3);
+void buf_vaddf(struct buf *buf, const char *format, va_list args) PRINTF_LIKE(2, 0);
 /** Drop the first `len` bytes. */
 void buf_drain(struct buf *buf, size_t len);
 /** The content as a C string; "" when empty. Valid until the next change. */
