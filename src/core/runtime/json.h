@@ -1,9 +1,10 @@
 /* JSON in and out.
  *
- * In: json-c in strict mode (valid UTF-8, nothing behind the value, nesting at most 32), then a
- * reader that checks one object against what a route or a protocol declares, collecting every
- * problem with the path of the bad value. Out: a small writer into a buffer; it escapes, replaces
- * invalid UTF-8 by U+FFFD, and never builds a tree. */
+ * In: json-c in strict mode (nothing behind the value, nesting at most 32) behind a scan that
+ * refuses what json-c lets pass (ill-formed UTF-8, raw control characters, NaN and alike, integers
+ * beyond 64 bits, NUL in a key), then a reader that checks one object against what a route or a
+ * protocol declares, collecting every problem with the path of the bad value. Out: a small writer
+ * into a buffer; it escapes, replaces ill-formed UTF-8 by U+FFFD, and never builds a tree. */
 #pragma once
 
 #include "core/runtime/arena.h"
@@ -24,26 +25,31 @@ enum { JSON_DEPTH_MAX = 32 };
 bool json_parse(struct arena *arena, const char *text, size_t len, struct json_object **ret,
                 size_t *ret_position, struct error *err) MUST_CHECK;
 
-/* ---- reading: one object, all problems --------------------------------------------------------- */
+/* ---- reading: one object, all problems ---------------------------------------------------------
+ */
 
 /** One problem: the vocabulary of FastAPI/pydantic (docs/protocol.md), so that the HTTP edge can
  * answer Dify's 422 list from it. */
 struct json_problem {
     struct json_problem *next;
-    const char *type;    /* `missing`, `string_type`, `extra_forbidden`, … */
-    const char *path[8]; /* keys from the root; NULL ends it */
-    const char *message; /* "Field required" */
-    const char *ctx_key; /* e.g. `min_length`, or NULL */
+    const char *type;     /* `missing`, `string_type`, `extra_forbidden`, … */
+    const char *path[8];  /* keys from the root; NULL ends it */
+    const char *message;  /* "Field required" */
+    const char *ctx_key;  /* e.g. `min_length`, or NULL */
+    const char *ctx_text; /* the value of ctx_key, or NULL: then it is ctx_value */
     int64_t ctx_value;
     struct json_object *input; /* the offending value; the containing object for `missing` */
 };
 
-/** Reads one object. Problems collect in order of reading; the arena owns them. */
+/** Reads one object. Problems collect in order of reading; the arena owns them. A reader must stay
+ * where it is while readers of its inner objects are in use. */
 struct json_reader {
     struct arena *arena;
+    struct json_reader *outer;  /* NULL for the root, which holds the list of problems */
     struct json_object *object; /* NULL after a root that is no object */
     const char *prefix[4];      /* where the object is, for paths */
-    struct json_problem *first, **next;
+    struct json_problem *first; /* of this object and what is inside it */
+    struct json_problem **next; /* root only */
     int count;
     const char *seen[40]; /* keys asked for, for json_reader_finish */
     int n_seen;
@@ -51,11 +57,13 @@ struct json_reader {
 
 void json_reader_init(struct json_reader *r, struct arena *arena, struct json_object *root);
 
-/** Each looks a key up, checks it, and returns its value or the default after noting a problem.
- * Strings are copied into the arena; a string with an embedded NUL is a `string_nul` problem. */
+/** Each looks a key up, checks it, and returns its value, or the default after noting a problem. A
+ * null in place of a value that is not required counts as absent. Strings are copied into the
+ * arena; one with an embedded NUL is a `string_nul` problem. `min_chars` counts code points. */
 const char *json_read_string(struct json_reader *r, const char *key, size_t min_chars);
 /** Absent or null gives NULL; present must have `min_chars`. */
 const char *json_read_string_opt(struct json_reader *r, const char *key, size_t min_chars);
+/** Also takes a number without a fraction (5.0) and a string of digits, as pydantic does. */
 int64_t json_read_int(struct json_reader *r, const char *key, bool required, int64_t fallback,
                       int64_t min, int64_t max);
 double json_read_double(struct json_reader *r, const char *key, bool required, double fallback);
@@ -79,7 +87,8 @@ void json_reader_problem(struct json_reader *r, const char *key, const char *typ
  * true if there were no problems. Otherwise `err` (may be NULL) names the first in words. */
 bool json_reader_finish(struct json_reader *r, bool extras_allowed, struct error *err) MUST_CHECK;
 
-/* ---- writing ----------------------------------------------------------------------------------- */
+/* ---- writing -----------------------------------------------------------------------------------
+ */
 
 /** Writes one value into `out`; commas and nesting are the writer's. All-zero except `out`. */
 struct json_writer {
