@@ -63,7 +63,7 @@ void log_scrub(char *text)
     for (size_t i = 0; i < logger.n_secrets; i++) {
         size_t len = strlen(logger.secrets[i]);
         for (char *at = text; (at = strstr(at, logger.secrets[i])) != NULL; at += 3) {
-            memcpy(at, "***", 3);
+            at[0] = at[1] = at[2] = '*';
             memmove(at + 3, at + len, strlen(at + len) + 1);
         }
     }

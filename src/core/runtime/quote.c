@@ -13,20 +13,19 @@ static bool is_alnum(unsigned char c)
 
 char *quote_shell(struct arena *arena, const char *text)
 {
+    static const char quoted_quote[] = "'\\''"; /* leave the quotes, an escaped one, enter again */
     size_t quotes = 0;
     char *word, *to;
 
     for (const char *from = text; *from != '\0'; from++)
         quotes += *from == '\'';
-    word = to = arena_alloc(arena, strlen(text) + quotes * 3 + 3);
+    word = to = arena_alloc(arena, strlen(text) + quotes * (sizeof(quoted_quote) - 2) + 3);
     *to++ = '\'';
     for (; *text != '\0'; text++) {
-        if (*text == '\'') { /* leave the quotes, an escaped one, enter again */
-            memcpy(to, "'\\''", 4);
-            to += 4;
-        } else {
+        if (*text == '\'')
+            to = stpcpy(to, quoted_quote);
+        else
             *to++ = *text;
-        }
     }
     *to = '\'';
     return word;
