@@ -17,6 +17,7 @@ static const struct command {
     int (*run)(int argc, char **argv);
     const char *summary;
 } commands[] = {
+    {"docs", docs_main, "print a reference page: errors, metrics"},
     {"health", health_main,
      "ask the running server whether it lives (--ready: whether it is ready)"},
     {"version", version_main, "print the version"},
