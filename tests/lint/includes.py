@@ -30,7 +30,7 @@ LIBRARIES = {
     "evhtp.h": ["http/server.c", "http/gate.c"],
     "evhtp/": ["http/server.c", "http/gate.c"],
     "curl/": ["core/runtime/http_client*.c"],
-    "nghttp2/": ["core/runtime/h2_session*.c"],
+    "nghttp2/": ["core/runtime/h2_*.[ch]"],
     "sqlite3.h": ["gc/*", "backends/shellctld/*"],
     "libpq-fe.h": ["gc/*"],
     "protobuf-c/": ["backends/openshell/*", "core/runtime/grpc*"],
