@@ -31,7 +31,9 @@ struct http_client *http_client_new(struct loop *loop, const struct http_client_
 /** Cancels nothing: every exchange must be over. */
 void http_client_free(struct http_client *client);
 
-/** Name and value, both header-safe (quote_is_header_safe); others fail with ERR_BAD_REQUEST. */
+/** Name and value, both header-safe (quote_is_header_safe); others fail with ERR_BAD_REQUEST.
+ * Framing and the connection are the client's own: Content-Length, Transfer-Encoding, Connection,
+ * Keep-Alive, Upgrade, Expect, TE, Trailer and Proxy-Connection are left out when given. */
 struct http_header {
     const char *name, *value;
 };
@@ -67,7 +69,10 @@ struct http_request {
     int64_t idle_timeout_ms;    /* no byte in either direction for this long; 0 = none */
     size_t max_body;            /* 0 = 1 MiB */
     int connect_retries;        /* further attempts (after 0, 0.5, 1 s) while nothing was sent */
-    bool idempotent;            /* may be repeated on a stale pooled connection */
+    bool idempotent;            /* may be repeated on a stale pooled connection; GET, HEAD and
+                                   OPTIONS always may */
+    bool fresh;                 /* on a new connection: a broken pooled one cannot make the outcome
+                                   unknown */
 };
 
 /** The answer; memory of the op's arena. Header names are lower-case. */

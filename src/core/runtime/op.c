@@ -123,8 +123,12 @@ static void wait_cut(struct op *op, const struct error *why)
     op->cancel_ctx = NULL;
     if (cancel != NULL)
         cancel(ctx);
-    if (op->waiting) /* a cancel function must not wake; tolerate none that does */
-        op_wake(op, why);
+    if (op->waiting) { /* a cancel function must not wake; tolerate none that does */
+        struct error said = *why;
+        if (op->error.code == why->code)
+            said.admitted = op->error.admitted;
+        op_wake(op, &said);
+    }
 }
 
 static void op_abort_with(struct op *op, const struct error *why)
@@ -295,6 +299,16 @@ void op_wake(struct op *op, const struct error *error)
     if (op_last_failed(op) && op->mode != OP_WAIT_ANY && !op_failed(op))
         op->error = op->last;
     loop_post(op->loop, &op->task);
+}
+
+void op_note_admitted_unknown(struct op *op)
+{
+    enum err_code reason = op->error.code;
+
+    for (struct op *o = op; o != NULL && o->error.code == reason; o = o->parent) {
+        if (o->error.admitted == ADMITTED_NO)
+            o->error.admitted = ADMITTED_UNKNOWN;
+    }
 }
 
 void op_complete(struct op *op, const struct error *error)

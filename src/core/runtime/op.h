@@ -196,6 +196,10 @@ void op_wait_begin(struct op *op, op_cancel_fn cancel, void *ctx);
  * `error` NULL or all-zero for success. Safe from inside a library's callback. */
 void op_wake(struct op *op, const struct error *error);
 
+/** From a cancel function: the effect of the wait given up may have taken place all the same. Says
+ * so (`admitted` unknown) in the error of the op and of each ancestor that fails for this reason. */
+void op_note_admitted_unknown(struct op *op);
+
 /* ---- engine internals used by the macros ---------------------------------------------------- */
 
 bool op_prepare_wait(struct op *op, int state, enum op_wait_mode mode);
