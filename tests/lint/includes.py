@@ -29,7 +29,7 @@ FOLDERS = {
 LIBRARIES = {
     "evhtp.h": ["http/server.c", "http/gate.c"],
     "evhtp/": ["http/server.c", "http/gate.c"],
-    "curl/": ["core/runtime/http_client*.c"],
+    "curl/": ["core/runtime/http_client*"],
     "nghttp2/": ["core/runtime/h2_*.[ch]"],
     "sqlite3.h": ["gc/*", "backends/shellctld/*"],
     "libpq-fe.h": ["gc/*"],

@@ -52,6 +52,11 @@ struct http_dialer {
     void *ctx;
 };
 
+/** A connected pair for a dialer: [0] for `open` to return, [1] the tunnel's end, both non-blocking
+ * and the caller's. Connections over a plain socketpair work but are never reused (see
+ * http_client_dialer.c). False with ERR_OVERLOADED or ERR_INTERNAL. */
+bool http_dialer_pair(int ret_pair[2], struct error *err) MUST_CHECK;
+
 /** One request. Everything is borrowed until the wait ends. */
 struct http_request {
     const char *peer;        /* metric label from a closed set: "gateway", "shellctl", "e2b" */
