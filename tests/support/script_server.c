@@ -193,6 +193,8 @@ static bool read_request(struct script_conn *c)
     r.method = strtok_r(line, " ", &save);
     r.target = strtok_r(NULL, " ", &save);
     s->script(s->ctx, c, &r);
+    if (s->bytes != NULL && !c->in_body && !c->gone)
+        s->bytes(s->ctx, c, NULL, 0);
     free(line);
     free(head);
     buf_fini(&body);
