@@ -6,24 +6,18 @@
 #include <string.h>
 #include <strings.h>
 
-static bool is_token_char(unsigned char c)
-{
-    static const bool mark[128] = {
-        ['!'] = true,  ['#'] = true, ['$'] = true, ['%'] = true, ['&'] = true,
-        ['\''] = true, ['*'] = true, ['+'] = true, ['-'] = true, ['.'] = true,
-        ['^'] = true,  ['_'] = true, ['`'] = true, ['|'] = true, ['~'] = true};
-
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           (c < 128 && mark[c]);
-}
-
 static bool is_token(const char *text)
 {
+    static const char marks[] = "!#$%&'*+-.^_`|~";
     const char *p = text;
 
-    while (is_token_char((unsigned char)*p))
-        p++;
-    return p != text && *p == '\0';
+    for (; *p != '\0'; p++) {
+        bool alnum =
+            (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z');
+        if (!alnum && strchr(marks, *p) == NULL)
+            return false;
+    }
+    return p != text;
 }
 
 static bool is_value(const char *text)
@@ -49,7 +43,7 @@ static bool is_own_header(const char *name)
                                       "proxy-connection"};
 
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
-        if ((name[0] | 0x20) == own[i][0] && strcasecmp(name, own[i]) == 0)
+        if (strcasecmp(name, own[i]) == 0)
             return true;
     }
     return false;
@@ -78,8 +72,7 @@ bool transfer_set_headers(struct transfer *t, const struct http_request *request
         }
         if (is_own_header(h->name))
             continue;
-        has_type =
-            has_type || ((h->name[0] | 0x20) == 'c' && strcasecmp(h->name, "content-type") == 0);
+        has_type = has_type || strcasecmp(h->name, "content-type") == 0;
         buf_adds(&t->lines, h->name);
         if (h->value[0] == '\0') {
             buf_add(&t->lines, ";", 2); /* curl's way to send an empty value */
@@ -187,7 +180,6 @@ bool transfer_set_target(struct transfer *t, const struct http_request *request,
 {
     const char *path = request->unix_socket;
     char dialer_path[96];
-    CURLUcode code;
 
     t->peer = request->peer;
     t->method = request->method;
@@ -209,16 +201,8 @@ bool transfer_set_target(struct transfer *t, const struct http_request *request,
     t->dialer = request->dialer;
     if (differs(&t->socket_path, path))
         curl_easy_setopt(t->easy, CURLOPT_UNIX_SOCKET_PATH, path);
-    if (!differs(&t->url, request->url))
-        return true;
-    code = curl_url_set(t->parsed_url, CURLUPART_URL, request->url, CURLU_PATH_AS_IS);
-    if (code != CURLUE_OK) {
-        buf_clear(&t->url);
-        error_set(err, ERR_BAD_REQUEST, "the URL of a request to %s is malformed: %s", t->peer,
-                  curl_url_strerror(code));
-        return false;
-    }
-    curl_easy_setopt(t->easy, CURLOPT_CURLU, t->parsed_url);
+    if (differs(&t->url, request->url))
+        curl_easy_setopt(t->easy, CURLOPT_URL, request->url);
     return true;
 }
 

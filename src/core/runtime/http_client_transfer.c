@@ -80,8 +80,7 @@ static struct transfer *transfer_new(struct http_client *client)
     struct transfer *t = xcalloc(1, sizeof(*t));
     CURL *easy = curl_easy_init();
 
-    t->parsed_url = curl_url();
-    PRE(easy != NULL && t->parsed_url != NULL);
+    PRE(easy != NULL);
     t->client = client;
     t->easy = easy;
     t->connect_timeout_ms = -1;
@@ -91,9 +90,11 @@ static struct transfer *transfer_new(struct http_client *client)
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* no join of a resolver thread on cancel */
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, t->errbuf);
+    curl_easy_setopt(easy, CURLOPT_USERAGENT, "bindery/" BINDERY_VERSION);
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     curl_easy_setopt(easy, CURLOPT_PROXY, client->proxy != NULL ? client->proxy : "");
     curl_easy_setopt(easy, CURLOPT_NOPROXY,
@@ -161,7 +162,6 @@ void transfer_release(struct transfer *t)
 void transfer_free(struct transfer *t)
 {
     curl_easy_cleanup(t->easy);
-    curl_url_cleanup(t->parsed_url);
     buf_fini(&t->lines);
     buf_fini(&t->head);
     buf_fini(&t->collected);

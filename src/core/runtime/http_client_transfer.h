@@ -66,7 +66,6 @@ struct transfer {
 
     /* what the easy handle is set to */
     enum transfer_form form;
-    CURLU *parsed_url; /* of `url`: curl would parse a string anew, and print it, each time */
     struct buf url, socket_path, custom_method, tls;
     int64_t connect_timeout_ms;
     bool fresh;
