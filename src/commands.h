@@ -14,3 +14,6 @@ int health_main(int argc, char **argv);
 
 /** `bindery docs errors|metrics`: print a reference page made from a table. */
 int docs_main(int argc, char **argv);
+
+/** `bindery bench [options]`: measure lease churn of a Bindery or of a gateway. */
+int bench_main(int argc, char **argv);

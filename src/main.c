@@ -17,6 +17,7 @@ static const struct command {
     int (*run)(int argc, char **argv);
     const char *summary;
 } commands[] = {
+    {"bench", bench_main, "measure lease churn of a Bindery or of a gateway"},
     {"docs", docs_main, "print a reference page: errors, metrics"},
     {"health", health_main,
      "ask the running server whether it lives (--ready: whether it is ready)"},
