@@ -31,15 +31,17 @@ struct exchange {
     size_t body_len;
     struct path_param params[4];
     int n_params;
-    const char *rest;        /* raw, undecoded tail behind a route ending in `/*`; else NULL */
+    const char *rest;        /* raw, undecoded tail behind a route that ends in `*`; else NULL */
     const char *request_id;  /* X-Request-Id given or made */
     const char *traceparent; /* W3C trace context to pass on, or NULL */
     const char *bearer;      /* token of the Authorization header, or NULL */
+    bool authorized;         /* the header passed the server's own check, or none is configured */
     bool replied, gone;
     struct op *op; /* root op, cancelled when the client goes away */
 };
 
-/** First request header called `name` (any case), or NULL. */
+/** First request header called `name` (any case), or NULL; NULL for those about framing
+ * (Content-Length, Transfer-Encoding, Expect) and once the client has gone. */
 const char *exchange_header(const struct exchange *x, const char *name);
 /** Iterate over request headers; for the proxy. */
 void exchange_each_header(const struct exchange *x,
@@ -64,12 +66,15 @@ void exchange_reply_json(struct exchange *x, int status, const struct buf *json)
 void exchange_reply_empty(struct exchange *x, int status); /* 204 and alike */
 /** In the shape of the route's error style (`enum route_errors`), with Retry-After where due. */
 void exchange_reply_error(struct exchange *x, const struct error *err);
+/** Parse the body as JSON (a JSON null gives NULL). Replies in the route's shape and returns false
+ * when it is absent or no JSON. */
+bool exchange_json(struct exchange *x, struct json_object **ret) MUST_CHECK;
 /** 422 (or the route's own status) listing all of a reader's problems. */
 void exchange_reply_problems(struct exchange *x, const struct json_reader *r);
 
 /* ---- streaming ------------------------------------------------------------------------------ */
 
-/** Events of a streamed exchange; `x->stream_ctx` free for the handler. */
+/** Events of a streamed exchange; any may be NULL. `ctx` is the handler's own. */
 struct exchange_stream_events {
     void (*on_body)(struct exchange *x, void *ctx, const void *bytes, size_t len);
     void (*on_body_end)(struct exchange *x, void *ctx);
