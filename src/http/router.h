@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct buf;
 struct exchange;
 
 enum route_auth {
@@ -47,3 +48,43 @@ struct route_set {
     const struct route *const *tables; /* each ends with a row whose path is NULL */
     size_t n_tables;
 };
+
+/* ---- finding ---------------------------------------------------------------------------------- */
+
+enum { ROUTE_PARAMS_MAX = 4, ROUTE_SEGMENTS_MAX = 12 };
+
+/** Compiled tables. */
+struct router;
+
+/** Compile; aborts on a malformed template, which is a mistake in a table of ours. */
+struct router *router_new(const struct route_set *routes);
+void router_free(struct router *router);
+/** Rows in all tables: `route_match.index` is below. */
+size_t router_count(const struct router *router);
+const struct route *router_at(const struct router *router, size_t index);
+
+enum route_outcome {
+    ROUTE_FOUND,
+    ROUTE_UNKNOWN,
+    ROUTE_WRONG_METHOD, /* `route` is one that has the path */
+    ROUTE_SLASH,        /* would match without the slash at its end */
+    ROUTE_BAD_PATH,     /* a `.` or `..` segment, plain or percent-encoded */
+};
+
+/** Still encoded; slices of the path given to router_find. */
+struct route_match {
+    const struct route *route;
+    size_t index;
+    int n_params;
+    const char *names[ROUTE_PARAMS_MAX];
+    const char *values[ROUTE_PARAMS_MAX];
+    size_t lengths[ROUTE_PARAMS_MAX];
+    const char *rest; /* of a route that ends in `*`, from behind its slash */
+};
+
+/** Find the row for a raw path. HEAD finds the GET row when it has none of its own. */
+enum route_outcome router_find(const struct router *router, const char *method, const char *path,
+                               struct route_match *ret);
+
+/** The methods that `path` has, as the value of an Allow header. */
+void router_allow(const struct router *router, const char *path, struct buf *out);
