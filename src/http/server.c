@@ -1,0 +1,653 @@
+#include "http/server.h"
+
+#include "core/runtime/buf.h"
+#include "core/runtime/log.h"
+#include "core/runtime/metrics.h"
+#include "http/access_log.h"
+#include "http/exchange_impl.h"
+#include "http/gate.h"
+#include "http/listener.h"
+#include "http/reply.h"
+#include "http/server_impl.h"
+
+#include <errno.h>
+#include <evhtp.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    LISTENERS_MAX = 8,
+    ACCEPT_PAUSE_MS = 100, /* without a free descriptor */
+    ACCEPT_LOG_MS = 5000,  /* between two lines about that */
+    REFUSED_MAX = 8,       /* connections beyond the limit that still hear a proper 503 */
+};
+
+struct bound {
+    struct http_server *server;
+    evhtp_t *htp;
+    struct timer resume;
+    char address[LISTENER_ADDRESS_MAX];
+};
+
+enum drain_phase {
+    DRAIN_NOT,
+    DRAIN_GRACE,    /* serving as always, but not ready */
+    DRAIN_REFUSING, /* listeners closed, new requests refused */
+    DRAIN_ABORTING, /* what runs was aborted and undoes */
+    DRAIN_OVER,
+};
+
+struct http_server {
+    struct loop *loop;
+    struct http_server_options options;
+    struct router *router;
+    const struct route_set *routes;
+    struct access_log *access_log;
+    void *app;
+    char *title;
+    struct bound listeners[LISTENERS_MAX];
+    size_t n_listeners;
+    struct list gates;
+    struct list exchanges;
+    int connections, max_connections, in_flight;
+    int reserve_fd; /* given up to accept and refuse a connection when descriptors are out */
+    int64_t accept_logged_ms;
+    struct gate *feeding;
+    struct evbuffer *scratch;
+    struct buf reply_buf, head_buf;
+    struct metric_series *connections_gauge, *in_flight_gauge;
+    int64_t date_s;
+    char date[40];
+    uint64_t id_base, id_count;
+    bool dying;
+
+    enum drain_phase phase;
+    struct timer drain_timer;
+    struct task drain_task;
+    int64_t drain_timeout_ms, drain_settle_ms;
+    void (*on_drained)(void *ctx, int left);
+    void *on_drained_ctx;
+};
+
+/* ---- what the rest of the edge asks ----------------------------------------------------------- */
+
+const struct http_server_options *server_options(const struct http_server *server)
+{
+    return &server->options;
+}
+
+size_t server_max_header_bytes(const struct http_server *server)
+{
+    return server->options.max_header_bytes;
+}
+
+const struct router *server_router(const struct http_server *server)
+{
+    return server->router;
+}
+
+void *server_app(const struct http_server *server)
+{
+    return server->app;
+}
+
+struct list *server_exchanges(struct http_server *server)
+{
+    return &server->exchanges;
+}
+
+struct access_log *server_access_log(struct http_server *server)
+{
+    return server->access_log;
+}
+
+struct evbuffer *server_scratch(struct http_server *server)
+{
+    evbuffer_drain(server->scratch, evbuffer_get_length(server->scratch));
+    return server->scratch;
+}
+
+struct buf *server_reply_buf(struct http_server *server)
+{
+    buf_clear(&server->reply_buf);
+    return &server->reply_buf;
+}
+
+struct buf *server_head_buf(struct http_server *server)
+{
+    buf_clear(&server->head_buf);
+    return &server->head_buf;
+}
+
+const char *server_date(struct http_server *server)
+{
+    int64_t now_s = loop_wall_ms(server->loop) / 1000;
+    time_t t = (time_t)now_s;
+    struct tm tm;
+
+    if (now_s != server->date_s) {
+        server->date_s = now_s;
+        gmtime_r(&t, &tm);
+        strftime(server->date, sizeof(server->date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
+    }
+    return server->date;
+}
+
+void server_make_request_id(struct http_server *server, char ret_id[17])
+{
+    static const char digits[] = "0123456789abcdef";
+    uint64_t id = server->id_base + ++server->id_count * 0x9E3779B97F4A7C15U; /* full period */
+
+    for (int i = 0; i < 16; i++, id <<= 4)
+        ret_id[i] = digits[id >> 60];
+    ret_id[16] = '\0';
+}
+
+bool server_enter(struct http_server *server)
+{
+    if (server->in_flight >= server->options.max_in_flight)
+        return false;
+    server->in_flight++;
+    metric_series_add(server->in_flight_gauge, 1);
+    return true;
+}
+
+static void server_release(void *ptr);
+
+void server_leave(struct http_server *server, bool entered)
+{
+    if (entered) {
+        server->in_flight--;
+        metric_series_add(server->in_flight_gauge, -1);
+    }
+    if (!list_empty(&server->exchanges))
+        return;
+    if (server->dying)
+        loop_defer_free(server->loop, server_release, server);
+    else if (server->phase >= DRAIN_REFUSING && server->phase < DRAIN_OVER)
+        loop_post(server->loop, &server->drain_task);
+}
+
+/* ---- libevhtp --------------------------------------------------------------------------------- */
+
+void server_feeding(struct http_server *server, struct gate *gate)
+{
+    server->feeding = gate;
+}
+
+/* libevhtp has read a head. The work is done by the gate, once libevhtp's frames are gone. */
+static void on_request(evhtp_request_t *request, void *ctx)
+{
+    struct http_server *server = ctx;
+
+    PRE(server->feeding != NULL);
+    server->feeding->request = request;
+}
+
+static evhtp_res on_request_fini(evhtp_request_t *request, void *ctx)
+{
+    struct gate *gate = ctx;
+
+    if (gate->request == request)
+        gate->request = NULL;
+    return EVHTP_RES_OK;
+}
+
+static evhtp_res on_connection_fini(evhtp_connection_t *connection, void *ctx)
+{
+    (void)connection;
+    gate_closed(ctx);
+    return EVHTP_RES_OK;
+}
+
+void server_finish_request(struct gate *gate)
+{
+    if (gate->keep)
+        evhtp_request_enable_flag(gate->request, EVHTP_REQ_FLAG_KEEPALIVE);
+    else
+        evhtp_request_disable_flag(gate->request, EVHTP_REQ_FLAG_KEEPALIVE);
+    evhtp_send_reply_end(gate->request);
+    gate->htp_write(gate->bev, gate->htp_ctx);
+}
+
+void server_close_connection(struct evhtp_connection *htp)
+{
+    evhtp_connection_free(htp);
+}
+
+const char *server_request_header(const struct evhtp_request *request, const char *name)
+{
+    return request != NULL ? evhtp_header_find(request->headers_in, name) : NULL;
+}
+
+void server_each_header(const struct evhtp_request *request,
+                        void (*each)(void *ctx, const char *name, const char *value), void *ctx)
+{
+    evhtp_kv_t *kv;
+
+    if (request == NULL)
+        return;
+    TAILQ_FOREACH(kv, request->headers_in, next)
+    each(ctx, kv->key, kv->val);
+}
+
+/* ---- connections ------------------------------------------------------------------------------ */
+
+void server_write_refusal(struct gate *gate, const struct error *err)
+{
+    struct http_server *server = gate->server;
+    struct buf *body = server_reply_buf(server), *head = server_head_buf(server);
+    int status = err_info(err->code)->http_status;
+    struct buf headers = {0};
+    int retry_after_s = error_retry_after_s(err, status);
+
+    if (retry_after_s > 0)
+        buf_addf(&headers, "Retry-After: %d\r\n", retry_after_s);
+    error_body_write(body, server->options.errors, err);
+    reply_head_write(head, &(struct reply_head){.status = status,
+                                                .date = server_date(server),
+                                                .content_type = "application/json",
+                                                .content_length = (int64_t)body->len,
+                                                .headers = &headers});
+    evbuffer_add(gate_output(gate), head->data, head->len);
+    evbuffer_add(gate_output(gate), body->data, body->len);
+    buf_fini(&headers);
+    LOG_WITH(LOG_DEBUG, "request refused", {"peer", gate->peer}, {"code", err_wire(err->code)},
+             {"why", err->message});
+}
+
+void server_gate_closed(struct http_server *server)
+{
+    server->connections--;
+    metric_series_add(server->connections_gauge, -1);
+    for (size_t i = 0; i < server->n_listeners; i++) {
+        if (timer_armed(&server->listeners[i].resume)) /* a descriptor is free again */
+            timer_set_ms(server->loop, &server->listeners[i].resume, 0);
+    }
+}
+
+static int connections_of(const struct http_server *server, const char *peer)
+{
+    int n = 0;
+
+    for (const struct list *l = server->gates.next; l != &server->gates; l = l->next)
+        n += strcmp(container_of(l, struct gate, link)->peer, peer) == 0;
+    return n;
+}
+
+/* NULL when the connection is welcome. */
+static const char *connection_excess(const struct http_server *server, const struct gate *gate)
+{
+    if (server->connections > server->max_connections)
+        return "too many connections";
+    if (server->options.max_connections_per_ip > 0 && strcmp(gate->peer, "unix") != 0 &&
+        connections_of(server, gate->peer) > server->options.max_connections_per_ip)
+        return "too many connections from this address";
+    return NULL;
+}
+
+static evhtp_res on_accept(evhtp_connection_t *connection, void *ctx)
+{
+    struct http_server *server = ctx;
+    int fd = bufferevent_getfd(connection->bev);
+    struct gate *gate;
+    const char *excess;
+    struct error err;
+
+    loop_touch(server->loop);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    gate = xcalloc(1, sizeof(*gate));
+    listener_peer_name(connection->saddr, gate->peer, sizeof(gate->peer));
+    list_push(&server->gates, &gate->link);
+    server->connections++;
+    metric_series_add(server->connections_gauge, 1);
+    evhtp_connection_set_hook(connection, evhtp_hook_on_connection_fini, on_connection_fini, gate);
+    evhtp_connection_set_hook(connection, evhtp_hook_on_request_fini, on_request_fini, gate);
+    gate_open(gate, server, server->loop, connection->bev, connection);
+    excess = connection_excess(server, gate);
+    if (excess != NULL) {
+        error_set(&err, ERR_OVERLOADED, "%s", excess);
+        gate_refuse(gate, &err);
+    }
+    return EVHTP_RES_OK;
+}
+
+/* Last resort, without any state: the client's request is not read, so the answer may be lost. */
+static void refuse_raw(int fd)
+{
+    static const char answer[] = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n"
+                                 "Retry-After: 1\r\nContent-Length: 0\r\n\r\n";
+
+    metric_add(METRIC_HTTP_REJECTED, LABELS("connections"), 1);
+    if (send(fd, answer, sizeof(answer) - 1, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+        shutdown(fd, SHUT_WR);
+}
+
+static evhtp_res on_pre_accept(evhtp_connection_t *connection, void *ctx)
+{
+    struct http_server *server = ctx;
+
+    if (server->connections < server->max_connections + REFUSED_MAX)
+        return EVHTP_RES_OK;
+    refuse_raw(connection->sock);
+    return EVHTP_RES_ERROR;
+}
+
+static void on_accept_resume(void *ctx)
+{
+    struct bound *bound = ctx;
+
+    if (bound->htp->server != NULL)
+        evconnlistener_enable(bound->htp->server);
+}
+
+/* accept() failed, most likely for want of a descriptor. The listener is level-triggered: going on
+ * at once would spin. One waiting client gets an answer with the descriptor kept for that. */
+static void on_accept_error(struct evconnlistener *listener, void *ctx)
+{
+    struct bound *bound = ((evhtp_t *)ctx)->arg;
+    struct http_server *server = bound->server;
+    int why = errno, fd;
+    int64_t now_ms = loop_now_ms(server->loop);
+
+    loop_touch(server->loop);
+    if (why == EMFILE || why == ENFILE) {
+        close(server->reserve_fd);
+        fd = accept4(evconnlistener_get_fd(listener), NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0) {
+            refuse_raw(fd);
+            close(fd);
+        }
+        server->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    }
+    evconnlistener_disable(listener);
+    timer_set_ms(server->loop, &bound->resume, ACCEPT_PAUSE_MS);
+    if (server->accept_logged_ms == 0 || now_ms - server->accept_logged_ms >= ACCEPT_LOG_MS) {
+        server->accept_logged_ms = now_ms;
+        LOG_WITH(LOG_WARN, "cannot accept connections; pausing", {"address", bound->address},
+                 {"why", strerror(why)});
+    }
+}
+
+/* ---- drain ------------------------------------------------------------------------------------ */
+
+static void listeners_close(struct http_server *server)
+{
+    for (size_t i = 0; i < server->n_listeners; i++) {
+        struct bound *bound = &server->listeners[i];
+        const char *path = listener_unix_path(bound->address);
+        timer_cancel(server->loop, &bound->resume);
+        if (bound->htp->server != NULL && path != NULL)
+            unlink(path);
+        evhtp_unbind_socket(bound->htp);
+    }
+}
+
+static void drain_over(struct http_server *server)
+{
+    if (server->phase == DRAIN_OVER)
+        return;
+    server->phase = DRAIN_OVER;
+    timer_cancel(server->loop, &server->drain_timer);
+    if (server->on_drained != NULL)
+        server->on_drained(server->on_drained_ctx, server->in_flight);
+}
+
+/* Close connections that wait for a request. One whose request is already in the socket is left:
+ * that request is read next and gets its 503 rather than a reset. */
+static bool close_idle(struct http_server *server)
+{
+    bool all = true;
+    char byte;
+
+    LIST_FOREACH_SAFE (it, next, &server->gates) {
+        struct gate *gate = container_of(it, struct gate, link);
+        if (gate->state == GATE_LINGER)
+            continue;
+        if (gate_is_idle(gate) &&
+            recv(bufferevent_getfd(gate->bev), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+            all = false;
+        else
+            gate_drop(gate);
+    }
+    return all;
+}
+
+static void on_drain_task(void *ctx)
+{
+    struct http_server *server = ctx;
+
+    if (list_empty(&server->exchanges) && close_idle(server))
+        drain_over(server);
+}
+
+static void on_drain_timer(void *ctx)
+{
+    struct http_server *server = ctx;
+
+    switch (server->phase) {
+    case DRAIN_GRACE:
+        server->phase = DRAIN_REFUSING;
+        listeners_close(server);
+        timer_set_ms(server->loop, &server->drain_timer, server->drain_timeout_ms);
+        loop_post(server->loop, &server->drain_task);
+        return;
+    case DRAIN_REFUSING:
+        server->phase = DRAIN_ABORTING;
+        timer_set_ms(server->loop, &server->drain_timer, server->drain_settle_ms);
+        LIST_FOREACH_SAFE (it, next, &server->exchanges)
+            exchange_abort(container_of(it, struct exchange_impl, link));
+        loop_post(server->loop, &server->drain_task);
+        return;
+    case DRAIN_ABORTING:
+        drain_over(server);
+        return;
+    case DRAIN_NOT:
+    case DRAIN_OVER:
+        return;
+    }
+}
+
+void http_server_drain(struct http_server *server, int64_t grace_ms, int64_t timeout_ms,
+                       int64_t settle_ms, void (*on_drained)(void *ctx, int left), void *ctx)
+{
+    if (server->phase != DRAIN_NOT)
+        return;
+    server->phase = DRAIN_GRACE;
+    server->drain_timeout_ms = timeout_ms;
+    server->drain_settle_ms = settle_ms;
+    server->on_drained = on_drained;
+    server->on_drained_ctx = ctx;
+    if (grace_ms > 0)
+        timer_set_ms(server->loop, &server->drain_timer, grace_ms);
+    else
+        on_drain_timer(server);
+}
+
+void http_server_hurry(struct http_server *server)
+{
+    while (server->phase == DRAIN_GRACE || server->phase == DRAIN_REFUSING)
+        on_drain_timer(server);
+}
+
+bool http_server_draining(const struct http_server *server)
+{
+    return server->phase != DRAIN_NOT;
+}
+
+bool server_refuses(const struct http_server *server)
+{
+    return server->phase >= DRAIN_REFUSING;
+}
+
+int http_server_in_flight(const struct http_server *server)
+{
+    return server->in_flight;
+}
+
+/* ---- making and freeing ----------------------------------------------------------------------- */
+
+#define DEFAULT(field, value)                                                                      \
+    do {                                                                                           \
+        if (o->field == 0)                                                                         \
+            o->field = (value);                                                                    \
+    } while (0)
+
+static void fill_defaults(struct http_server_options *o)
+{
+    DEFAULT(max_connections, 8192);
+    DEFAULT(max_in_flight, 4096);
+    DEFAULT(max_header_bytes, 32768);
+    DEFAULT(header_timeout_ms, 10000);
+    DEFAULT(body_timeout_ms, 30000);
+    DEFAULT(idle_timeout_ms, 90000);
+    DEFAULT(write_timeout_ms, 60000);
+    DEFAULT(request_timeout_ms, 600000);
+}
+
+/* Connections that descriptors suffice for, with some kept for peers, files and logs. */
+static int connection_limit(const struct http_server *server)
+{
+    long files = listener_raise_file_limit();
+    long kept = files / 8 < 24 ? 24 : files / 8 > 1024 ? 1024 : files / 8;
+    long room = files - kept > 8 ? files - kept : 8;
+    char text[32];
+
+    snprintf(text, sizeof(text), "%ld", files);
+    if (room >= server->options.max_connections) {
+        LOG_WITH(LOG_DEBUG, "open files", {"limit", text});
+        return server->options.max_connections;
+    }
+    LOG_WITH(LOG_WARN, "the limit of open files bounds the number of connections",
+             {"open_files", text});
+    return (int)room;
+}
+
+static bool listener_add(struct http_server *server, const char *spec, size_t len,
+                         struct error *err)
+{
+    struct bound *bound = &server->listeners[server->n_listeners];
+    int fd;
+
+    if (server->n_listeners == LISTENERS_MAX) {
+        error_set(err, ERR_BAD_REQUEST, "there are more than %d addresses to listen on",
+                  LISTENERS_MAX);
+        return false;
+    }
+    fd = listener_bind(spec, len, bound->address, err);
+    if (fd < 0)
+        return false;
+    bound->server = server;
+    bound->htp = evhtp_new(loop_base(server->loop), bound);
+    PRE(bound->htp != NULL);
+    timer_init(&bound->resume, on_accept_resume, bound);
+    server->n_listeners++;
+    evhtp_disable_flag(bound->htp, EVHTP_FLAG_ENABLE_100_CONT);
+    evhtp_set_pre_accept_cb(bound->htp, on_pre_accept, server);
+    evhtp_set_post_accept_cb(bound->htp, on_accept, server);
+    evhtp_set_gencb(bound->htp, on_request, server);
+    if (evhtp_accept_socket(bound->htp, fd, -1) != 0) {
+        close(fd);
+        error_set(err, ERR_INTERNAL, "cannot listen on %s: %s", bound->address, strerror(errno));
+        return false;
+    }
+    evconnlistener_set_error_cb(bound->htp->server, on_accept_error);
+    LOG_WITH(LOG_INFO, "listening", {"address", bound->address});
+    return true;
+}
+
+static bool listeners_open(struct http_server *server, const char *specs, struct error *err)
+{
+    const char *at = specs;
+
+    while (*at != '\0') {
+        size_t len;
+        at += strspn(at, ", \t");
+        len = strcspn(at, ", \t");
+        if (len > 0 && !listener_add(server, at, len, err))
+            return false;
+        at += len;
+    }
+    if (server->n_listeners > 0)
+        return true;
+    error_set(err, ERR_BAD_REQUEST, "there is no address to listen on");
+    return false;
+}
+
+static void server_release(void *ptr)
+{
+    struct http_server *server = ptr;
+
+    for (size_t i = 0; i < server->n_listeners; i++)
+        evhtp_free(server->listeners[i].htp);
+    router_free(server->router);
+    access_log_free(server->access_log);
+    evbuffer_free(server->scratch);
+    buf_fini(&server->reply_buf);
+    buf_fini(&server->head_buf);
+    if (server->reserve_fd >= 0)
+        close(server->reserve_fd);
+    free(server->title);
+    free(server);
+}
+
+struct http_server *http_server_new(struct loop *loop, const struct http_server_options *options,
+                                    const struct route_set *routes, void *app, struct error *err)
+{
+    struct http_server *server = xcalloc(1, sizeof(*server));
+
+    signal(SIGPIPE, SIG_IGN);
+    server->loop = loop;
+    server->options = *options;
+    fill_defaults(&server->options);
+    server->title = xstrdup(options->title != NULL ? options->title : "Bindery");
+    server->options.title = server->title;
+    server->options.listen = NULL;
+    server->routes = routes;
+    server->router = router_new(routes);
+    server->access_log = access_log_new(router_count(server->router), !options->no_access_log);
+    server->app = app;
+    server->scratch = evbuffer_new();
+    PRE(server->scratch != NULL);
+    server->connections_gauge = metric_series(METRIC_HTTP_CONNECTIONS, NULL);
+    server->in_flight_gauge = metric_series(METRIC_HTTP_IN_FLIGHT, NULL);
+    server->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    list_init(&server->gates);
+    list_init(&server->exchanges);
+    timer_init(&server->drain_timer, on_drain_timer, server);
+    task_init(&server->drain_task, on_drain_task, server);
+    if (getrandom(&server->id_base, sizeof(server->id_base), 0) != sizeof(server->id_base))
+        server->id_base = (uint64_t)loop_wall_ms(loop);
+    server->max_connections = connection_limit(server);
+    if (listeners_open(server, options->listen != NULL ? options->listen : "", err))
+        return server;
+    http_server_free(server);
+    return NULL;
+}
+
+const char *http_server_address(const struct http_server *server, size_t index)
+{
+    return index < server->n_listeners ? server->listeners[index].address : NULL;
+}
+
+void http_server_free(struct http_server *server)
+{
+    if (server == NULL)
+        return;
+    listeners_close(server);
+    server->phase = DRAIN_OVER;
+    timer_cancel(server->loop, &server->drain_timer);
+    task_cancel(&server->drain_task);
+    LIST_FOREACH_SAFE (it, next, &server->gates)
+        gate_drop(container_of(it, struct gate, link));
+    if (list_empty(&server->exchanges))
+        loop_defer_free(server->loop, server_release, server);
+    else
+        server->dying = true; /* cancelled operations are still undoing: the last one frees */
+}
