@@ -29,12 +29,11 @@ enum {
 
 static char *joined(const char *folder, const char *name)
 {
-    size_t folder_len = strlen(folder), name_len = strlen(name);
-    char *path = xmalloc(folder_len + name_len + 1);
+    struct buf path = {0};
 
-    memcpy(path, folder, folder_len);
-    memcpy(path + folder_len, name, name_len + 1);
-    return path;
+    buf_adds(&path, folder);
+    buf_adds(&path, name);
+    return path.data;
 }
 
 static bool make_folder(const char *path, struct error *err)
