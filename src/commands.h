@@ -12,7 +12,7 @@ enum exit_status {
 /** `bindery health [--ready]`: whether the server of BINDERY_LISTEN answers. */
 int health_main(int argc, char **argv);
 
-/** `bindery docs errors|metrics`: print a reference page made from a table. */
+/** `bindery docs errors|metrics|settings`: print a reference page made from a table. */
 int docs_main(int argc, char **argv);
 
 /** `bindery bench [options]`: measure lease churn of a Bindery or of a gateway. */

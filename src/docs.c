@@ -1,8 +1,9 @@
-/* `bindery docs errors|metrics`: the reference pages in docs/ that come from the tables. A test fails
+/* `bindery docs errors|metrics|settings`: the reference pages in docs/ that come from the tables. A test fails
  * when a page and its table differ. */
 #include "commands.h"
 
 #include "core/runtime/buf.h"
+#include "core/runtime/config.h"
 #include "core/runtime/error.h"
 
 #include <stdio.h>
@@ -66,12 +67,24 @@ static void document_metrics(struct buf *out)
     }
 }
 
+static void document_settings(struct buf *out)
+{
+    buf_adds(out, "# Settings\n\nMade by `bindery docs settings` from "
+                  "`src/core/runtime/config.def`. Read from the "
+                  "environment, then `.env`, then\n`dify-agent/.env` of the working directory; the "
+                  "first that has a "
+                  "name wins.\n\n");
+    config_document(out);
+}
+
 int docs_main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         void (*write)(struct buf *out);
-    } pages[] = {{"errors", document_errors}, {"metrics", document_metrics}};
+    } pages[] = {{"errors", document_errors},
+                 {"metrics", document_metrics},
+                 {"settings", document_settings}};
 
     for (size_t i = 0; argc == 2 && i < sizeof pages / sizeof *pages; i++) {
         if (strcmp(argv[1], pages[i].name) != 0)
@@ -82,6 +95,6 @@ int docs_main(int argc, char **argv)
         buf_fini(&out);
         return fflush(stdout) == 0 ? 0 : 1;
     }
-    fprintf(stderr, "usage: bindery docs errors|metrics\n");
+    fprintf(stderr, "usage: bindery docs errors|metrics|settings\n");
     return EXIT_USAGE;
 }

@@ -18,7 +18,7 @@ static const struct command {
     const char *summary;
 } commands[] = {
     {"bench", bench_main, "measure lease churn of a Bindery or of a gateway"},
-    {"docs", docs_main, "print a reference page: errors, metrics"},
+    {"docs", docs_main, "print a reference page: errors, metrics, settings"},
     {"health", health_main,
      "ask the running server whether it lives (--ready: whether it is ready)"},
     {"version", version_main, "print the version"},

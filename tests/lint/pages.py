@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ["errors", "metrics"]
+PAGES = ["errors", "metrics", "settings"]
 
 
 def main() -> int:
