@@ -1,6 +1,5 @@
 #include "core/runtime/error.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,33 +34,41 @@ static void mark_cut(char *message, int wanted)
     memcpy(message + end, "...", 4);
 }
 
+void error_vset(struct error *err, enum err_code code, const char *format, va_list args)
+{
+    char message[ERROR_MESSAGE_MAX]; /* an argument may be the old message */
+
+    if (err == NULL)
+        return;
+    mark_cut(message, vsnprintf(message, sizeof(message), format, args));
+    *err = (struct error){.code = code};
+    memcpy(err->message, message, strlen(message) + 1);
+}
+
 void error_set(struct error *err, enum err_code code, const char *format, ...)
 {
     va_list args;
 
-    if (err == NULL)
-        return;
-    *err = (struct error){.code = code};
     va_start(args, format);
-    mark_cut(err->message, vsnprintf(err->message, sizeof(err->message), format, args));
+    error_vset(err, code, format, args);
     va_end(args);
 }
 
 void error_wrap(struct error *err, enum err_code code, const char *format, ...)
 {
-    char inner[ERROR_MESSAGE_MAX];
+    char message[ERROR_MESSAGE_MAX];
     va_list args;
     int used;
 
-    memcpy(inner, err->message, sizeof(inner));
-    err->code = code;
     va_start(args, format);
-    used = vsnprintf(err->message, sizeof(err->message), format, args);
+    used = vsnprintf(message, sizeof(message), format, args);
     va_end(args);
     if (used >= 0 && used < ERROR_MESSAGE_MAX) {
-        size_t room = sizeof(err->message) - (size_t)used;
-        int more = snprintf(err->message + used, room, ": %s", inner);
+        size_t room = sizeof(message) - (size_t)used;
+        int more = snprintf(message + used, room, ": %s", err->message);
         used += more > 0 ? more : 0;
     }
-    mark_cut(err->message, used);
+    mark_cut(message, used);
+    err->code = code;
+    memcpy(err->message, message, strlen(message) + 1);
 }

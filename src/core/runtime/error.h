@@ -3,6 +3,7 @@
 
 #include "core/runtime/check.h"
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -52,6 +53,9 @@ const char *err_wire(enum err_code code);
 
 /** Set `err` to `code` with a formatted message and everything else zero. `err` may be NULL. */
 void error_set(struct error *err, enum err_code code, const char *format, ...) PRINTF_LIKE(3, 4);
+
+void error_vset(struct error *err, enum err_code code, const char *format, va_list args)
+    PRINTF_LIKE(3, 0);
 
 /** Change the code and put a prefix in front of the message; keeps the upstream fields. */
 void error_wrap(struct error *err, enum err_code code, const char *format, ...) PRINTF_LIKE(3, 4);

@@ -1,11 +1,15 @@
 #include "core/runtime/op.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static struct {
     enum op_torture what;
-    uint32_t k;
+    uint32_t k, also;
     uint32_t waits;
+    int hits;
+    const struct op *victim;  /* the op in its k-th wait */
+    const char *type, *state; /* of the victim, for messages */
 } torture;
 
 static struct {
@@ -73,6 +77,8 @@ static void op_release(void *ptr)
         arena_free(op->arena);
 }
 
+static void wait_over(struct op *op, const struct error *error);
+
 static void op_finish(struct op *op)
 {
     struct op *parent = op->parent;
@@ -87,7 +93,7 @@ static void op_finish(struct op *op)
     if (parent != NULL) {
         POST(parent->child == op);
         parent->child = NULL;
-        op_wake(parent, &op->error);
+        wait_over(parent, &op->error);
     } else if (op->on_done != NULL) {
         op->on_done(op, op->on_done_ctx);
     }
@@ -100,15 +106,18 @@ static void op_run(void *ctx)
     PRE(!op->done && !op->waiting);
     if (!op->started) {
         op->started = true;
-        if (op_failed(op)) { /* cancelled before its first step: it has nothing to undo */
+        if (error_is(&op->error)) { /* cancelled before its first step: it has nothing to undo */
             op_finish(op);
             return;
         }
     }
-    if (op->type->step(op) == OP_DONE)
-        op_finish(op);
-    else
+    if (op->type->step(op) == OP_PENDING) {
         POST(op->waiting || !list_empty(&op->task.link));
+        return;
+    }
+    if (op->abort_unseen && !op->undoing) /* too late: there was nothing left to stop */
+        error_clear(&op->error);
+    op_finish(op);
 }
 
 /* ---- stopping ------------------------------------------------------------------------------- */
@@ -131,17 +140,28 @@ static void wait_cut(struct op *op, const struct error *why)
     }
 }
 
-static void op_abort_with(struct op *op, const struct error *why)
+static void op_abort_with(struct op *op, const struct error *why);
+
+/* Bring trouble to the wait in progress. An op that is queued or in its step sees the error at its
+ * next wait or resume; a held wait must finish; one whose start expression is running just now is
+ * stopped by op_check_wait. */
+static void wait_stop(struct op *op, const struct error *why)
 {
-    if (op->done || op->undoing || op_failed(op))
-        return;
-    op->error = *why;
     if (!op->waiting || op->mode == OP_WAIT_HELD)
-        return; /* queued, stepping, or must finish: the error is seen at the next resume */
+        return;
     if (op->child != NULL)
         op_abort_with(op->child, why);
-    else
+    else if (op->cancel != NULL)
         wait_cut(op, why);
+}
+
+static void op_abort_with(struct op *op, const struct error *why)
+{
+    if (op->done || op->undoing || error_is(&op->error))
+        return;
+    op->error = *why;
+    op->abort_unseen = true;
+    wait_stop(op, why);
 }
 
 void op_abort(struct op *op, enum err_code code, const char *why)
@@ -165,16 +185,10 @@ static void on_deadline(void *ctx)
     error_set(&error, ERR_DEADLINE, "%s was not over in time (%s, state %s)",
               op->deadline_phase != NULL ? op->deadline_phase : "the operation", op->type->name,
               op_state_name(op));
-    if (!op->undoing) {
-        op_abort_with(op, &error);
-        return;
-    }
-    if (!op->waiting) /* undo ran out of its budget: cut whatever it waits for, the step goes on */
-        return;
-    if (op->child != NULL)
-        op_abort_with(op->child, &error);
+    if (op->undoing) /* out of its budget: what it waits for is cut, the step goes on */
+        wait_stop(op, &error);
     else
-        wait_cut(op, &error);
+        op_abort_with(op, &error);
 }
 
 void op_set_deadline_ms(struct op *op, int64_t after_ms, const char *phase)
@@ -203,15 +217,13 @@ int64_t op_remaining_ms(const struct op *op, int64_t if_none)
 
 void op_fail(struct op *op, enum err_code code, const char *format, ...)
 {
-    char message[ERROR_MESSAGE_MAX];
     va_list args;
 
     if (op_failed(op))
         return;
     va_start(args, format);
-    vsnprintf(message, sizeof(message), format, args);
+    error_vset(&op->error, code, format, args);
     va_end(args);
-    error_set(&op->error, code, "%s", message);
 }
 
 void op_fail_with(struct op *op, const struct error *error)
@@ -238,41 +250,65 @@ const char *op_state_name(const struct op *op)
 
 /* ---- waits ---------------------------------------------------------------------------------- */
 
+/* Count a wait that begins. True when the harness has failed it. */
+static bool torture_meets(struct op *op)
+{
+    struct error injected;
+    bool first = ++torture.waits == torture.k;
+
+    if (first) {
+        torture.type = op->type->name;
+        torture.state = op_state_name(op);
+        torture.victim = op;
+    }
+    if (!(first && torture.what == OP_TORTURE_FAIL) && torture.waits != torture.also)
+        return false;
+    torture.hits++;
+    torture.victim = NULL;
+    error_set(&injected, ERR_INTERNAL, "injected failure of wait %u", torture.waits);
+    wait_over(op, &injected);
+    return true;
+}
+
 bool op_prepare_wait(struct op *op, int state, enum op_wait_mode mode)
 {
     PRE(!op->waiting && !op->done && op->child == NULL);
+    PRE(!op->undoing || mode == OP_WAIT_ANY); /* others would go to `undo` again, for ever */
     op->state = state;
     op->mode = mode;
     op->waiting = true;
     op->cancel = NULL;
     op->cancel_ctx = NULL;
     op->waits++;
-    torture.waits++;
-    if (torture.what == OP_TORTURE_FAIL && torture.waits == torture.k) {
-        struct error injected;
-        error_set(&injected, ERR_INTERNAL, "injected failure of wait %u", torture.k);
-        op_wake(op, &injected);
+    if (torture_meets(op))
         return false;
-    }
-    if (op_failed(op) && !op->undoing) {
+    if (op->undoing && !timer_armed(&op->deadline))
+        timer_set_ms(op->loop, &op->deadline, OP_UNDO_GRACE_MS);
+    if (error_is(&op->error) && !op->undoing) {
         struct error why = op->error;
-        op_wake(op, &why);
+        wait_over(op, &why);
         return false;
     }
     return true;
 }
 
-void op_check_wait(const struct op *op)
+static void torture_cancel(struct op *op)
+{
+    while (op->parent != NULL)
+        op = op->parent;
+    torture.hits++;
+    torture.victim = NULL;
+    op_cancel(op, "injected cancellation");
+}
+
+void op_check_wait(struct op *op)
 {
     /* The start expression began a leaf, queued a child, or completed at once. */
     POST(op->cancel != NULL || op->child != NULL || !op->waiting);
-    if (torture.what == OP_TORTURE_CANCEL && torture.waits == torture.k && op->waiting) {
-        struct op *root = (struct op *)op;
-        while (root->parent != NULL)
-            root = root->parent;
-        torture.what = OP_TORTURE_NONE;
-        op_cancel(root, "injected cancellation");
-    }
+    if (torture.what == OP_TORTURE_CANCEL && torture.victim == op)
+        torture_cancel(op);
+    if (error_is(&op->error) && !op->undoing) /* it was stopped by its own start expression */
+        wait_stop(op, &op->error);
 }
 
 void op_wait_begin(struct op *op, op_cancel_fn cancel, void *ctx)
@@ -282,7 +318,8 @@ void op_wait_begin(struct op *op, op_cancel_fn cancel, void *ctx)
     op->cancel_ctx = ctx;
 }
 
-void op_wake(struct op *op, const struct error *error)
+/* The wait has ended, whatever it was: note the result and queue the step. */
+static void wait_over(struct op *op, const struct error *error)
 {
     static const struct error success;
 
@@ -291,14 +328,28 @@ void op_wake(struct op *op, const struct error *error)
     op->cancel = NULL;
     op->cancel_ctx = NULL;
     op->last = error != NULL ? *error : success;
-    if (torture.what == OP_TORTURE_LOSE && torture.waits == torture.k && !op_last_failed(op)) {
-        torture.what = OP_TORTURE_NONE;
-        error_set(&op->last, ERR_UPSTREAM_LOST, "injected loss of an answer");
-        op->last.admitted = ADMITTED_UNKNOWN;
-    }
-    if (op_last_failed(op) && op->mode != OP_WAIT_ANY && !op_failed(op))
+    if (error_is(&op->last) && op->mode != OP_WAIT_ANY && !error_is(&op->error))
         op->error = op->last;
     loop_post(op->loop, &op->task);
+    if (torture.victim == op) {
+        torture.victim = NULL;
+        if (torture.what == OP_TORTURE_CANCEL_LATE)
+            torture_cancel(op);
+    }
+}
+
+void op_wake(struct op *op, const struct error *error)
+{
+    struct error lost;
+
+    if (torture.victim == op && torture.what == OP_TORTURE_LOSE &&
+        (error == NULL || !error_is(error))) {
+        torture.hits++;
+        error_set(&lost, ERR_UPSTREAM_LOST, "injected loss of an answer");
+        lost.admitted = ADMITTED_UNKNOWN;
+        error = &lost;
+    }
+    wait_over(op, error);
 }
 
 void op_note_admitted_unknown(struct op *op)
@@ -395,12 +446,32 @@ void op_set_observer(void (*observe)(void *ctx, const struct op *op), void *ctx)
 
 void op_torture_arm(enum op_torture what, uint32_t k)
 {
+    memset(&torture, 0, sizeof(torture));
     torture.what = what;
     torture.k = k;
-    torture.waits = 0;
+}
+
+void op_torture_also_fail(uint32_t k)
+{
+    torture.also = k;
 }
 
 uint32_t op_torture_waits(void)
 {
     return torture.waits;
+}
+
+int op_torture_hits(void)
+{
+    return torture.hits;
+}
+
+const char *op_torture_where(void)
+{
+    static char text[128];
+
+    if (torture.type == NULL)
+        return "nowhere";
+    snprintf(text, sizeof(text), "%s.%s", torture.type, torture.state);
+    return text;
 }

@@ -34,7 +34,9 @@ struct op_type {
     const char *const *states; /* names of the resume points, indexed by state */
     int state_count;
     enum op_poll (*step)(struct op *op);
-    void (*fini)(struct op *op); /* release what the arena does not own; NULL allowed */
+    /** Release what the arena does not own; NULL allowed. At the end of the turn in which the op
+     * ended; not for one that was made and never run, so making one must acquire nothing. */
+    void (*fini)(struct op *op);
 };
 
 /** Begin a wait's cancellation: after it returns, the leaf must never touch the op again. */
@@ -57,6 +59,7 @@ struct op {
     int state;              /* the resume point */
     enum op_wait_mode mode; /* of the wait in progress */
     bool waiting, started, done, undoing;
+    bool abort_unseen;          /* stopped from outside, and the step has not taken notice yet */
     bool owns_arena;            /* a root made by op_root_new frees its arena when it is freed */
     struct error error;         /* first failure */
     struct error last;          /* result of the latest wait */
@@ -94,7 +97,11 @@ void *op_root_new(struct loop *loop, const struct op_type *type, size_t size, st
 void op_start(struct op *root, void (*on_done)(struct op *op, void *ctx), void *ctx);
 
 /** Stop it: the deepest wait is cancelled and the op runs its undo. No effect on an op that is
- * done, failed already, or undoing. For a child the parent learns of it when the child has ended. */
+ * done, failed already, or undoing. For a child the parent learns of it when the child has ended.
+ *
+ * When the step returns OP_DONE without having come by the cancellation (it arrived during a last
+ * AWAIT_ANY, or from within the step itself), all the work is done and nothing was undone: the op
+ * has succeeded. Allowed anywhere, also inside the op's own step or start expression. */
 void op_cancel(struct op *op, const char *why);
 
 /** As op_cancel, with another code (ERR_DEADLINE, ERR_DRAINING, …). */
@@ -115,11 +122,18 @@ void op_fail(struct op *op, enum err_code code, const char *format, ...) PRINTF_
 /** Fail with a given error unless it failed before. */
 void op_fail_with(struct op *op, const struct error *error);
 
-/** Enter undo: deaf to cancellation, a fresh deadline of `budget_ms`, the first error stays. */
+/** Enter undo: deaf to cancellation, a fresh deadline of `budget_ms`, the first error stays. In undo
+ * use AWAIT_ANY only. When the budget is over, the wait in progress is cut; each further one gets
+ * OP_UNDO_GRACE_MS, so that what could not be removed is still recorded. */
+enum { OP_UNDO_GRACE_MS = 5000 };
+
 void op_begin_undo(struct op *op, int64_t budget_ms);
 
-static inline bool op_failed(const struct op *op)
+/** Whether it has failed or was stopped. A step that asks has taken notice of a cancellation and
+ * must act on it; observers look at op->error instead. */
+static inline bool op_failed(struct op *op)
 {
+    op->abort_unseen = false;
     return op->error.code != ERR_NONE;
 }
 
@@ -203,22 +217,30 @@ void op_note_admitted_unknown(struct op *op);
 /* ---- engine internals used by the macros ---------------------------------------------------- */
 
 bool op_prepare_wait(struct op *op, int state, enum op_wait_mode mode);
-void op_check_wait(const struct op *op);
+void op_check_wait(struct op *op);
 
 /* ---- observation and torture ---------------------------------------------------------------- */
 
 /** Called when any op ends (root or child); for metrics and the log. One per process. */
 void op_set_observer(void (*observe)(void *ctx, const struct op *op), void *ctx);
 
-/** What the torture harness does to the k-th wait of a tree. */
+/** What the torture harness does to one wait (tests/support/op_torture.h drives it). */
 enum op_torture {
     OP_TORTURE_NONE,
-    OP_TORTURE_FAIL,   /* the wait is never started and fails with ERR_INTERNAL "injected" */
-    OP_TORTURE_LOSE,   /* the wait runs, its success is replaced by ERR_UPSTREAM_LOST */
-    OP_TORTURE_CANCEL, /* the root is cancelled right after the wait began */
+    OP_TORTURE_FAIL,        /* the wait is never started and fails with ERR_INTERNAL "injected" */
+    OP_TORTURE_LOSE,        /* a leaf runs, its success is replaced by ERR_UPSTREAM_LOST; no effect
+                               on the wait for a child, which has no answer to lose */
+    OP_TORTURE_CANCEL,      /* the root is cancelled right after the wait began */
+    OP_TORTURE_CANCEL_LATE, /* the root is cancelled when the wait is over, before the step runs */
 };
 
-/** Arm the harness for ops under `root` created later: the `k`-th wait (from 1) gets `what`.
- * Process-wide, for tests; returns through *ret_waits how many waits have been counted so far. */
+/** Arm the harness: the `k`-th wait from now (from 1) of any op gets `what`. Process-wide. */
 void op_torture_arm(enum op_torture what, uint32_t k);
+/** A second victim, which fails as by OP_TORTURE_FAIL: for undo. After op_torture_arm; 0 = none. */
+void op_torture_also_fail(uint32_t k);
+/** Waits counted since op_torture_arm. */
 uint32_t op_torture_waits(void);
+/** How many of the armed troubles have taken place. */
+int op_torture_hits(void);
+/** "type.state" of the first victim, for messages; "nowhere" before it was met. */
+const char *op_torture_where(void);

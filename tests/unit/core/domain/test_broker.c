@@ -23,7 +23,7 @@ static int lost_seen, failed_releases;
 static void watch_releases(void *ctx, const struct op *op)
 {
     (void)ctx;
-    failed_releases += op_failed(op) && strcmp(op->type->name, "lease_release") == 0;
+    failed_releases += error_is(&op->error) && strcmp(op->type->name, "lease_release") == 0;
 }
 
 static void see_lost(void *ctx, const char *binding_ref, const struct error *why)
