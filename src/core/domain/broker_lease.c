@@ -50,6 +50,8 @@ enum lease_door broker_lease_door(struct broker *b, struct arena *arena,
     if (*ret_lease != NULL) {
         if (by_token) /* it may have been renewed at another replica */
             lease_extend(*ret_lease, ret_claims->expires_wall_ms);
+        if (b->observer.binding_used != NULL)
+            b->observer.binding_used(b->observer.ctx, (*ret_lease)->plane->binding_ref);
         return DOOR_OPEN;
     }
     end = lease_ended_how(b->leases, caller->lease_id);
