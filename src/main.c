@@ -1,4 +1,5 @@
 /* The executable: finds the subcommand and runs it. */
+#include "backends/shellctld/program.h"
 #include "commands.h"
 
 #include <stdio.h>
@@ -35,7 +36,11 @@ static void print_usage(FILE *out)
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
+    int status;
 
+    /* Not for people: the processes that the embedded sandbox starts. */
+    if (runner_program_dispatch(argc, argv, &status))
+        return status;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         if (strcmp(name, commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);

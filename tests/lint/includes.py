@@ -23,6 +23,7 @@ FOLDERS = {
     "backends/e2b": [*CORE, "backends/shellctl"],
     # a program of its own in the same executable; it serves HTTP (docs/adr)
     "backends/shellctld": [*CORE, "http"],
+    "runner": ["backends/shellctld"],  # the small program that runs one job
     "": ["*"],  # the wiring: src/*.c
 }
 # library header -> the only files that may include it

@@ -1,5 +1,6 @@
 #include "support/ledger_fixture.h"
 
+#include "gc/ledger_postgres.h"
 #include "gc/ledger_sqlite.h"
 #include "support/test_postgres.h"
 
@@ -38,9 +39,23 @@ void fixture_open(struct fixture *f, enum fixture_kind kind)
         snprintf(f->url, sizeof(f->url), "%s/ledger.db", f->dir);
         f->ledger = ledger_sqlite_open(f->loop, f->url, &err);
     } else {
-        cr_skip_test("no PostgreSQL");
+        if (!test_postgres_database(f->url, sizeof(f->url)))
+            cr_skip_test("no PostgreSQL server program");
+        f->ledger =
+            ledger_postgres_open(f->loop, &(struct ledger_postgres_options){.url = f->url}, &err);
     }
     cr_assert(f->ledger != NULL, "%s", err.message);
+}
+
+struct ledger *fixture_second(struct fixture *f)
+{
+    struct error err = {0};
+    struct ledger *second;
+
+    PRE(f->kind == FIXTURE_POSTGRES);
+    second = ledger_postgres_open(f->loop, &(struct ledger_postgres_options){.url = f->url}, &err);
+    cr_assert(second != NULL, "%s", err.message);
+    return second;
 }
 
 void fixture_close(struct fixture *f)

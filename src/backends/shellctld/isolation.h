@@ -3,6 +3,7 @@
  * job (`start_failed`, naming the layer); nothing is skipped silently. docs/isolation.md. */
 #pragma once
 
+#include "backends/shellctld/cgroup.h"
 #include "core/runtime/buf.h"
 #include "core/runtime/error.h"
 
@@ -50,7 +51,7 @@ struct isolation {
     int landlock_abi; /* 0 = none */
     uid_t uid_first;
     uint32_t uid_count;
-    char cgroup_memory[256], cgroup_pids[256], cgroup_unified[256]; /* our folders; "" = none */
+    struct cgroup_roots cgroups; /* our folders; all "" = none */
     /* Why a layer is missing, for people: "" when it is there. */
     char note_bwrap[ISOLATION_NOTE_MAX], note_landlock[ISOLATION_NOTE_MAX],
         note_seccomp[ISOLATION_NOTE_MAX], note_uid[ISOLATION_NOTE_MAX],

@@ -2,13 +2,12 @@
  * runner and read by the runner alone. The script itself is the file `<job_dir>/script`. */
 #pragma once
 
+#include "backends/shellctld/isolation.h"
 #include "core/runtime/arena.h"
 #include "core/runtime/error.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-struct isolation;
 
 enum runner_mode {
     RUNNER_PTY,   /* a terminal; output merged, control sequences stripped */
@@ -39,11 +38,11 @@ struct runner_spec {
     const char *workspace;  /* absolute; scoped only: must exist */
     const char *const *env; /* NAME, value, NAME, value, …, NULL: laid over the base environment */
     struct runner_limits limits;
-    const char *isolation; /* read only: the layers to apply, see isolation_layers() */
+    struct isolation isolation; /* read only: what to apply; see isolation_probe */
 };
 
 /** Write `<job_dir>/job.json` (0600, atomically). `iso` is the probe's result: the layers it found
- * are recorded in the job, so that exactly these are applied. Small synchronous file writes.
+ * are recorded in the job, so that exactly these are applied, whatever the next daemon finds. Small synchronous file writes.
  * ERR_BAD_REQUEST for a spec that no job can have, ERR_INTERNAL when the file cannot be written. */
 bool runner_spec_write(const char *job_dir, const struct runner_spec *spec,
                        const struct isolation *iso, struct error *err) MUST_CHECK;
