@@ -151,13 +151,12 @@ static bool bind_folder(int fd, const char *path)
 bool bwrap_stage(const char *home, const char *workspace, struct error *err)
 {
     int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    int home_fd = open(home, flags), workspace_fd = open(workspace, flags);
-    bool ok = home_fd >= 0 && workspace_fd >= 0;
+    bool ok = unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_SLAVE, NULL) == 0;
+    /* The stage hides the real folder of that name, from this process on only: what is to be shown
+     * is opened before; and after the unshare, since only mounts of the own namespace can be bound. */
+    int home_fd = ok ? open(home, flags) : -1, workspace_fd = ok ? open(workspace, flags) : -1;
 
-    /* The stage hides the real folder of that name, from this process on only; what is to be shown
-     * was opened before. */
-    ok = ok && unshare(CLONE_NEWNS) == 0 &&
-         mount("none", "/", NULL, MS_REC | MS_SLAVE, NULL) == 0 &&
+    ok = ok && home_fd >= 0 && workspace_fd >= 0 &&
          mount("bindery", BWRAP_STAGE, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=64k") == 0 &&
          bind_folder(home_fd, BWRAP_STAGE_HOME) && bind_folder(workspace_fd, BWRAP_STAGE_WORKSPACE);
     if (!ok)

@@ -2,13 +2,13 @@
 
 #include "backends/shellctld/isolation.h"
 #include "backends/shellctld/landlock.h"
+#include "backends/shellctld/owner.h"
 #include "backends/shellctld/process.h"
 #include "backends/shellctld/seccomp_filter.h"
 #include "backends/shellctld/system_paths.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,11 +52,8 @@ static void enter_session(const struct jail *jail, int status_fd)
 
 static void become_user(const struct jail *jail, int status_fd)
 {
-    if ((jail->layers & LAYER_UID) != 0 && !jail->in_bwrap) {
-        if (setgroups(0, NULL) != 0 || setresgid(jail->uid, jail->uid, jail->uid) != 0 ||
-            setresuid(jail->uid, jail->uid, jail->uid) != 0)
-            refuse(status_fd, "own uid", strerror(errno));
-    }
+    if ((jail->layers & LAYER_UID) != 0 && !jail->in_bwrap && !owner_become(jail->uid))
+        refuse(status_fd, "own uid", strerror(errno));
     if (!jail->in_bwrap)
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* after the change of user, which clears it */
     if (jail->scoped && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
@@ -181,11 +178,11 @@ void jail_enter(const struct jail *jail, int status_fd)
     }
     if (jail->scoped)
         restrict_files(jail, status_fd);
-    set_limits(jail, status_fd);
     if (close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) != 0)
         refuse(status_fd, "close_range", strerror(errno));
     if (jail->scoped)
         restrict_calls(jail, status_fd);
+    set_limits(jail, status_fd); /* last, since they bind this process too */
     report(status_fd, JAIL_STARTED, "");
     run_script(jail);
 }

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
-#include <grp.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -274,8 +273,7 @@ _Noreturn static void enter_bwrap(const struct start *s)
     if ((s->layers & LAYER_UID) != 0) {
         if (!bwrap_stage(spec->home, spec->workspace, &err))
             child_refuse(s, "bubblewrap", err.message);
-        if (setgroups(0, NULL) != 0 || setresgid(s->uid, s->uid, s->uid) != 0 ||
-            setresuid(s->uid, s->uid, s->uid) != 0)
+        if (!owner_become(s->uid))
             child_refuse(s, "own uid", strerror(errno));
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +90,24 @@ bool owner_hand_over(int dir_fd, uid_t uid, struct error *err)
         return false;
     return fchown(dir_fd, uid, uid) == 0 ||
            fail(err, "cannot hand a folder over to the binding's uid");
+}
+
+bool owner_become(uid_t uid)
+{
+    uid_t real, effective, saved;
+
+    /* 0 is who must not be, and to setresuid -1 means: change nothing. */
+    if (uid == 0 || uid == (uid_t)-1) {
+        errno = EINVAL;
+        return false;
+    }
+    if (setgroups(0, NULL) != 0 || setresgid(uid, uid, uid) != 0 || setresuid(uid, uid, uid) != 0 ||
+        getresuid(&real, &effective, &saved) != 0)
+        return false;
+    if (real == uid && effective == uid && saved == uid)
+        return true;
+    errno = EPERM;
+    return false;
 }
 
 /* ---- choosing ---------------------------------------------------------------------------------- */
@@ -196,6 +215,10 @@ static bool assign_open(const char *state_dir, const struct owner_range *range, 
 bool owner_assign(const char *state_dir, const struct owner_range *range, const char *home,
                   const char *workspace, uid_t *ret, struct error *err)
 {
+    if (range->first == 0 || range->count == 0 || range->first > UINT32_MAX - range->count) {
+        error_set(err, ERR_INTERNAL, "there is no range of uids for jobs");
+        return false;
+    }
     int home_fd = open_folder(home, "home", err);
     int workspace_fd = home_fd < 0 ? -1 : open_folder(workspace, "workspace", err);
     bool ok = home_fd >= 0 && workspace_fd >= 0 &&

@@ -25,6 +25,10 @@ struct owner_range {
 bool owner_assign(const char *state_dir, const struct owner_range *range, const char *home,
                   const char *workspace, uid_t *ret, struct error *err) MUST_CHECK;
 
+/** Become uid and gid `uid` for good, without supplementary groups, and make sure of it. False with
+ * errno. */
+bool owner_become(uid_t uid) MUST_CHECK;
+
 /** Give everything under `dir_fd` to uid and gid `uid`, the folder itself last: so that an
  * interrupted walk is repeated. Follows no links, crosses no mounts. */
 bool owner_hand_over(int dir_fd, uid_t uid, struct error *err) MUST_CHECK;
