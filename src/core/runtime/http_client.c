@@ -83,7 +83,7 @@ static void fetch_cancel(void *ctx)
     struct fetch *f = ctx;
     struct transfer *t = f->transfer;
 
-    if (!t->repeatable && t->added && transfer_was_sent(t))
+    if (!t->safe && t->added && transfer_was_sent(t))
         op_note_admitted_unknown(f->op);
     transfer_release(t);
 }

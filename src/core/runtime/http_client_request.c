@@ -113,11 +113,11 @@ void transfer_set_form(struct transfer *t, const struct http_request *request, i
     const char *natural = "GET";
     bool head = strcmp(request->method, "HEAD") == 0;
     bool post = strcmp(request->method, "POST") == 0;
-    bool safe =
-        head || strcmp(request->method, "GET") == 0 || strcmp(request->method, "OPTIONS") == 0;
     enum transfer_form before = t->form;
 
-    t->repeatable = safe || request->idempotent;
+    t->safe =
+        head || strcmp(request->method, "GET") == 0 || strcmp(request->method, "OPTIONS") == 0;
+    t->repeatable = t->safe || request->idempotent;
     if (upload_len != UPLOAD_NONE)
         t->form = FORM_UPLOAD;
     else if (head)

@@ -48,7 +48,8 @@ struct transfer {
     struct buf lines; /* header lines, NUL-separated */
     struct curl_slist *nodes;
     size_t cap_nodes;
-    bool repeatable;
+    bool safe;       /* by its method: has no effect at the peer */
+    bool repeatable; /* libcurl may send it again */
     int retries_left, attempt;
     int64_t started_us, deadline_us, idle_us, active_us; /* deadline 0, idle 0 = none */
     struct timer clock;                                  /* total and idle timeout */

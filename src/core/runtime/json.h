@@ -103,6 +103,8 @@ void json_array_begin(struct json_writer *w);
 void json_array_finish(struct json_writer *w);
 /** In an object: the key of the next value. Keys are literals of ours; they are not escaped. */
 void json_key(struct json_writer *w, const char *key);
+/** A key from outside: escaped as a string is. */
+void json_key_text(struct json_writer *w, const char *key);
 void json_string(struct json_writer *w, const char *text); /* NULL writes null */
 void json_string_n(struct json_writer *w, const char *bytes, size_t len);
 void json_int(struct json_writer *w, int64_t value);

@@ -77,6 +77,13 @@ void json_key(struct json_writer *w, const char *key)
     buf_add(w->out, "\":", 2);
 }
 
+void json_key_text(struct json_writer *w, const char *key)
+{
+    json_string(w, key);
+    buf_addc(w->out, ':');
+    w->has_member &= ~(UINT64_C(1) << w->depth);
+}
+
 /* ---- strings --------------------------------------------------------------------------------- */
 
 /* Non-zero when one of eight bytes is a control character, a quote, a backslash or not ASCII. */

@@ -1,0 +1,78 @@
+/* Happy path: one DELETE. Failures: tried again twice, then counted; the shellctl's own collector
+ * removes the job some minutes after its end. */
+#include "backends/shellctl/job_delete.h"
+
+#include "core/runtime/log.h"
+#include "core/runtime/metrics.h"
+
+enum { ATTEMPTS = 3, PAUSE_MS = 1000 };
+
+struct job_delete {
+    struct op op;
+    struct backend *backend;
+    const struct endpoint *endpoint;
+    const char *job_id;
+    int attempts;
+};
+
+enum delete_state { DELETE_START, DELETE_ASKING, DELETE_PAUSING };
+static const char *const delete_states[] = {"start", "asking", "pausing"};
+
+static int running;
+
+int job_deletes_running(void)
+{
+    return running;
+}
+
+void job_delete_failed(struct backend *b, const char *job_id, const struct error *why)
+{
+    metric_add(METRIC_PROBE_JOBS_LEFT, LABELS(b->ops->name), 1);
+    LOG_WITH(LOG_WARN, "a transient job stays behind", {"backend", b->ops->name},
+             {"job_id", job_id}, {"code", err_wire(why->code)}, {"why", why->message});
+}
+
+static enum op_poll delete_step(struct op *op)
+{
+    struct job_delete *d = container_of(op, struct job_delete, op);
+
+    switch ((enum delete_state)op->state) {
+    case DELETE_START:
+        for (;;) {
+            AWAIT_ANY(op, DELETE_ASKING, shellctl_delete(d->backend, op, d->endpoint, d->job_id));
+            if (op_failed(op) || !op_last_failed(op))
+                return OP_DONE;
+            if (++d->attempts == ATTEMPTS) {
+                op_fail_with(op, &op->last);
+                return OP_DONE;
+            }
+            AWAIT(op, DELETE_PAUSING, op_sleep(op, PAUSE_MS));
+        }
+    undo:
+        return OP_DONE;
+    }
+    unreachable_state(op);
+}
+
+static const struct op_type delete_type = {"job_delete", delete_states, 3, delete_step, NULL};
+
+static void on_deleted(struct op *op, void *ctx)
+{
+    struct job_delete *d = ctx;
+
+    running--;
+    if (op_failed(op))
+        job_delete_failed(d->backend, d->job_id, &op->error);
+}
+
+void job_delete_later(struct backend *b, const struct endpoint *endpoint, const char *job_id)
+{
+    struct job_delete *d = OP_ROOT(b->loop, &delete_type, job_delete, NULL);
+
+    PRE(endpoint->dialer == NULL);
+    d->backend = b;
+    d->endpoint = shellctl_endpoint_copy(d->op.arena, endpoint);
+    d->job_id = arena_strdup(d->op.arena, job_id);
+    running++;
+    op_start(&d->op, on_deleted, d);
+}
