@@ -334,7 +334,7 @@ bool request_head_check(const char *bytes, size_t len, struct request_head *ret,
 
     *ret = (struct request_head){.length = len, .canonical = true};
     PRE(len >= 4 && memcmp(end - 4, "\r\n\r\n", 4) == 0);
-    while (at[0] == '\r' && end - at > 4)
+    while (end - at > 4 && at[0] == '\r' && at[1] == '\n')
         at += 2;
     ret->start = (size_t)(at - bytes);
     if (ret->start > 0)
