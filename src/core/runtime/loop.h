@@ -32,26 +32,30 @@ void loop_free(struct loop *loop);
 /** The libevent base, for events of libraries. Owned by the loop. */
 struct event_base *loop_base(struct loop *loop);
 
-/** Turn after turn until loop_stop; the turn that called it is finished first. */
+/** Turn after turn until loop_stop; the turn that called it is finished first. A stop that came
+ * before the start counts: then not one turn is made. */
 void loop_run(struct loop *loop);
 void loop_stop(struct loop *loop);
 
 /** One turn. With `may_block` it waits for the next event or timer if nothing is ready. */
 void loop_turn(struct loop *loop, bool may_block);
 
-/** First line of every libevent callback: starts the turn's clock. Cheap when already started. */
+/** First line of every libevent callback: starts the turn's clock. Cheap when already started;
+ * reading the time and arming a timer do it, too. */
 void loop_touch(struct loop *loop);
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
-/** Monotonic time, read once per turn. Never compare it with wall time. */
-int64_t loop_now_ms(const struct loop *loop);
-int64_t loop_now_us(const struct loop *loop);
+/** Monotonic time, read once per turn (outside of turns, at each call). Never compare it with wall
+ * time. */
+int64_t loop_now_ms(struct loop *loop);
+int64_t loop_now_us(struct loop *loop);
 
 /** UTC milliseconds since the epoch. May jump; never use it for deadlines inside the process. */
 int64_t loop_wall_ms(const struct loop *loop);
 
-/** Virtual clock only: move time forward in the steps at which timers are due, a turn for each. */
+/** Virtual clock only: move time forward in the steps at which timers are due, with as many turns at
+ * each as there is work. */
 void loop_advance_ms(struct loop *loop, int64_t ms);
 
 /** Virtual clock only: let wall time jump, monotonic time stays. */
