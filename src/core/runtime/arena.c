@@ -6,9 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HAVE_ASAN 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define HAVE_ASAN 1
+#endif
+#ifdef HAVE_ASAN
 #include <sanitizer/asan_interface.h>
+#define RED_ZONE 16 /* poisoned bytes behind each allocation: an overrun is seen */
 #else
+#define RED_ZONE                          0
 #define ASAN_POISON_MEMORY_REGION(p, n)   ((void)(p), (void)(n))
 #define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
 #endif
@@ -39,23 +48,24 @@ struct arena {
     size_t footprint;
 };
 
+enum { STANDARD_BYTES = CHUNK_BYTES - sizeof(struct chunk) };
+
 static struct chunk *cache;
 static size_t cached;
 
 static struct chunk *chunk_take(size_t payload)
 {
-    const size_t standard = CHUNK_BYTES - sizeof(struct chunk);
-    struct chunk *c;
+    size_t size = payload <= STANDARD_BYTES ? STANDARD_BYTES : payload;
+    struct chunk *c = NULL;
 
-    if (payload <= standard && cache != NULL) {
+    if (size == STANDARD_BYTES && cache != NULL) {
         c = cache;
         cache = c->next;
         cached--;
-        ASAN_UNPOISON_MEMORY_REGION(c->data, c->size);
     } else {
-        size_t size = payload <= standard ? standard : payload;
         c = xmalloc(sizeof(*c) + size);
         c->size = size;
+        ASAN_POISON_MEMORY_REGION(c->data, size);
     }
     c->next = NULL;
     c->used = 0;
@@ -64,8 +74,8 @@ static struct chunk *chunk_take(size_t payload)
 
 static void chunk_give(struct chunk *c)
 {
-    if (c->size == CHUNK_BYTES - sizeof(struct chunk) && cached < CACHED_CHUNKS) {
-        ASAN_POISON_MEMORY_REGION(c->data, c->size);
+    ASAN_POISON_MEMORY_REGION(c->data, c->size);
+    if (c->size == STANDARD_BYTES && cached < CACHED_CHUNKS) {
         c->next = cache;
         cache = c;
         cached++;
@@ -74,24 +84,26 @@ static void chunk_give(struct chunk *c)
     free(c);
 }
 
+/* What an allocation takes of its chunk. */
+static size_t rounded(size_t size)
+{
+    return (size + RED_ZONE + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+}
+
 static void *chunk_carve(struct chunk *c, size_t size)
 {
     void *p = c->data + c->used;
 
-    c->used += size;
+    c->used += rounded(size);
+    ASAN_UNPOISON_MEMORY_REGION(p, size);
     memset(p, 0, size);
     return p;
-}
-
-static size_t rounded(size_t size)
-{
-    return (size + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
 }
 
 struct arena *arena_new(void)
 {
     struct chunk *c = chunk_take(rounded(sizeof(struct arena)));
-    struct arena *arena = chunk_carve(c, rounded(sizeof(struct arena)));
+    struct arena *arena = chunk_carve(c, sizeof(struct arena));
 
     arena->chunks = c;
     arena->footprint = sizeof(*c) + c->size;
@@ -118,11 +130,11 @@ void *arena_alloc(struct arena *arena, size_t size)
     struct chunk *c = arena->chunks;
 
     PRE(size < SIZE_MAX / 2);
-    size = rounded(size == 0 ? 1 : size);
-    if (c->size - c->used < size) {
-        c = chunk_take(size);
+    size = size == 0 ? 1 : size;
+    if (c->size - c->used < rounded(size)) {
+        c = chunk_take(rounded(size));
         arena->footprint += sizeof(*c) + c->size;
-        if (c->size > CHUNK_BYTES) { /* a big one goes behind: the current chunk still has room */
+        if (c->size > STANDARD_BYTES) { /* goes behind: the current chunk still has room */
             c->next = arena->chunks->next;
             arena->chunks->next = c;
         } else {
