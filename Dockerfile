@@ -21,7 +21,7 @@ RUN apt-get -qq update \
  && groupadd --gid 10001 bindery \
  && useradd --uid 10001 --gid bindery --home-dir /var/lib/bindery --no-create-home bindery \
  && install -d -o bindery -g bindery -m 0700 /var/lib/bindery
-COPY --from=build /opt/bindery/bin/bindery /usr/local/bin/bindery
+COPY --from=build /opt/bindery/bin/ /usr/local/bin/
 COPY LICENSE /usr/share/doc/bindery/LICENSE
 
 USER 10001:10001
