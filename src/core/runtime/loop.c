@@ -314,7 +314,9 @@ void loop_turn(struct loop *loop, bool may_block)
     loop->turn_started_us = 0;
     if (block)
         wakeup_arm(loop);
-    event_base_loop(loop->base, block ? EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY : EVLOOP_NONBLOCK);
+    /* One poll in either case: EVLOOP_NONBLOCK alone goes on while any descriptor is ready, and
+     * under load one always is. */
+    event_base_loop(loop->base, EVLOOP_ONCE | (block ? EVLOOP_NO_EXIT_ON_EMPTY : EVLOOP_NONBLOCK));
     loop_touch(loop);
     timers_run(loop);
     ready_run(loop);

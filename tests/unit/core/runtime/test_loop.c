@@ -369,6 +369,35 @@ Test(loop_real, timers_armed_by_library_callbacks_are_not_early)
     close(fds[1]);
 }
 
+static void on_still_readable(evutil_socket_t fd, short what, void *ctx)
+{
+    (void)fd;
+    (void)what;
+    (void)ctx;
+}
+
+/* Descriptors that are always ready must not keep a turn from its ready queue. */
+Test(loop_real, a_turn_polls_once)
+{
+    struct event *event;
+    struct task t;
+    int fds[2];
+
+    cr_assert(eq(int, pipe(fds), 0));
+    cr_assert(eq(i64, write(fds[1], "x", 1), 1));
+    event = event_new(loop_base(loop), fds[0], EV_READ | EV_PERSIST, on_still_readable, NULL);
+    event_add(event, NULL);
+    task_init(&t, note, "r");
+    loop_post(loop, &t);
+    loop_turn(loop, false);
+    loop_post(loop, &t);
+    loop_turn(loop, true);
+    cr_assert_str_eq(trace, "rr");
+    event_free(event);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 static struct task spinner;
 static int spins;
 
