@@ -82,7 +82,10 @@ static void machine(struct words *w, const struct bwrap_view *view)
 {
     for (size_t i = 0; system_folders[i] != NULL; i++)
         system_folder(w, system_folders[i]);
-    for (size_t i = 0; system_etc[i] != NULL; i++) {
+    /* Each mount costs a third of a millisecond: one for all of it where another layer selects. */
+    if (view->whole_etc)
+        option(w, "--ro-bind", "/etc", "/etc");
+    for (size_t i = 0; !view->whole_etc && system_etc[i] != NULL; i++) {
         if (strcmp(system_etc[i], "/etc/passwd") != 0 && strcmp(system_etc[i], "/etc/group") != 0)
             option(w, "--ro-bind-try", system_etc[i], system_etc[i]);
     }

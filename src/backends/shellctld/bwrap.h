@@ -19,6 +19,7 @@ struct bwrap_view {
     const char *home, *workspace;               /* inside; writable */
     const char *home_source, *workspace_source; /* outside, when they differ */
     int script_fd, passwd_fd, group_fd;         /* copied in, read-only; inherited by bwrap */
+    bool whole_etc;                             /* Landlock narrows it to what is needed */
     bool network;                               /* the host's network instead of none */
     int64_t temporary_bytes;                    /* size of /tmp and /dev/shm each; 0 = no bound */
 };

@@ -31,7 +31,11 @@ void cgroup_probe(struct cgroup_roots *ret, char *note, size_t note_size);
 bool cgroup_create(const struct cgroup_roots *roots, const char *id, int64_t max_memory,
                    int64_t max_processes, struct error *err) MUST_CHECK;
 
-/** Move the calling process into the groups of `id`. Between fork and exec. */
+/** fork(), with the child born inside its version 2 group: moving there later makes the kernel wait
+ * for every processor, 10 ms here. The rest is done by the child with cgroup_join. -1 with errno. */
+pid_t cgroup_fork(const struct cgroup_roots *roots, const char *id);
+
+/** Move the calling process into those groups of `id` that it is not in yet. Between fork and exec. */
 bool cgroup_join(const struct cgroup_roots *roots, const char *id, struct error *err) MUST_CHECK;
 
 /** Kill every process of the groups: by cgroup.kill, else one by one. True when none is left. */

@@ -89,7 +89,7 @@ static void set_limits(const struct jail *jail, int status_fd)
     set_limit(status_fd, RLIMIT_CORE, "core limit", 0);
     if (jail->limits.max_open_files > 0)
         set_limit(status_fd, RLIMIT_NOFILE, "open file limit", (rlim_t)jail->limits.max_open_files);
-    if (jail->limits.max_processes > 0)
+    if (jail->limits.max_processes > 0 && jail->scoped)
         set_limit(status_fd, RLIMIT_NPROC, "process limit", process_limit(jail));
     /* Not RLIMIT_AS: runtimes reserve far more address space than they ever use. */
     if (jail->limits.max_memory_bytes > 0)

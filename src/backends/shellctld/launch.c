@@ -158,6 +158,7 @@ static bool prepare_bwrap(struct start *s, struct arena *arena, struct error *er
     struct bwrap_view view = {
         .home = spec->home,
         .workspace = spec->workspace,
+        .whole_etc = (s->layers & LAYER_LANDLOCK) != 0,
         .network = (s->layers & LAYER_NETNS) == 0,
         .temporary_bytes = spec->limits.max_memory_bytes / 2,
     };
@@ -241,17 +242,6 @@ static bool prepare(struct start *s, struct arena *arena, struct error *err)
                           spec->limits.max_processes, err));
 }
 
-/* Opening /dev/stdout again asks for the right to it: the job's uid gets its terminal and pipes.
- * Not /dev/null, which belongs to everybody. */
-static void own_stdio(const struct start *s)
-{
-    for (int fd = 0; fd <= 2; fd++) {
-        struct stat st;
-        if (fstat(fd, &st) == 0 && (S_ISFIFO(st.st_mode) || isatty(fd)) && st.st_uid != s->uid)
-            (void)fchown(fd, s->uid, (gid_t)-1);
-    }
-}
-
 /* ---- the child --------------------------------------------------------------------------------- */
 
 _Noreturn static void child_refuse(const struct start *s, const char *layer, const char *why)
@@ -262,6 +252,18 @@ _Noreturn static void child_refuse(const struct start *s, const char *layer, con
     if (n > 0)
         (void)write_all(s->status_fd, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
     _exit(JAIL_EXIT_SETUP);
+}
+
+/* Opening /dev/stdout again asks for the right to it: the job's uid gets its terminal and pipes.
+ * Not /dev/null, which belongs to everybody. */
+static void own_stdio(const struct start *s)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        struct stat st;
+        if (fstat(fd, &st) == 0 && (S_ISFIFO(st.st_mode) || isatty(fd)) && st.st_uid != s->uid &&
+            fchown(fd, s->uid, (gid_t)-1) != 0)
+            child_refuse(s, "own uid", strerror(errno));
+    }
 }
 
 _Noreturn static void enter_bwrap(const struct start *s)
@@ -324,7 +326,9 @@ bool launch_start(const struct launch *launch, struct arena *arena, pid_t *ret_p
         return fail(err, "no pipe");
     s.status_fd = status[1];
     ok = prepare(&s, arena, err);
-    if (ok && (pid = fork()) == 0)
+    if (ok)
+        pid = s.layers != 0 ? cgroup_fork(&iso->cgroups, launch->job_id) : fork();
+    if (ok && pid == 0)
         child(&s);
     if (ok && pid < 0)
         ok = fail(err, "no process");
