@@ -138,13 +138,13 @@ static const char *admitted_text(enum err_admitted admitted)
     return "unknown";
 }
 
-static void error_object_begin(struct json_writer *w, enum route_errors style,
+static void error_object_begin(struct json_writer *w, enum route_errors style, const char *code,
                                const struct error *err)
 {
     json_object_begin(w);
     json_key(w, style == ERRORS_SHELLCTL ? "error" : "detail");
     json_object_begin(w);
-    json_member_string(w, "code", err_wire(err->code));
+    json_member_string(w, "code", code);
     json_member_string(w, "message", err->message);
     if (style == ERRORS_V1) {
         json_member_bool(w, "retryable", err_info(err->code)->retryable);
@@ -156,7 +156,7 @@ void error_body_write(struct buf *out, enum route_errors style, const struct err
 {
     struct json_writer w = {.out = out};
 
-    error_object_begin(&w, style, err);
+    error_object_begin(&w, style, err_wire(err->code), err);
     json_object_finish(&w);
     json_object_finish(&w);
 }
@@ -174,7 +174,13 @@ void error_body_plain(struct buf *out, enum route_errors style, enum err_code co
         return;
     }
     error_set(&err, code, "%s", text);
-    error_body_write(out, style, &err);
+    /* A shellctl client must not take a path that is no route for a job or sandbox that is gone. */
+    error_object_begin(&w, style,
+                       style == ERRORS_SHELLCTL && code == ERR_NOT_FOUND ? "route_not_found"
+                                                                         : err_wire(code),
+                       &err);
+    json_object_finish(&w);
+    json_object_finish(&w);
 }
 
 static void problem_context(struct json_writer *w, const struct json_problem *p)
@@ -247,7 +253,7 @@ void error_body_problems(struct buf *out, enum route_errors style, const struct 
         return;
     }
     problem_summary(r, &err);
-    error_object_begin(&w, style, &err);
+    error_object_begin(&w, style, err_wire(err.code), &err);
     json_key(&w, "problems");
     problem_list(&w, r);
     json_object_finish(&w);
