@@ -1,5 +1,8 @@
 #include "backends/shellctld/window.h"
 
+#include "backends/shellctld/fault.h"
+#include "core/runtime/utf8.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,49 +15,13 @@ enum {
 
 static const char REPLACEMENT[] = "\xEF\xBF\xBD";
 
-/* Well-formed sequences by lead byte: how long, and the range of the second byte, which is what
- * keeps out overlong forms, surrogates and values beyond U+10FFFF (Unicode table 3-7). */
-static size_t lead_length(unsigned char lead, unsigned char *ret_low, unsigned char *ret_high)
-{
-    *ret_low = 0x80;
-    *ret_high = 0xBF;
-    if (lead < 0x80)
-        return 1;
-    if (lead >= 0xC2 && lead <= 0xDF)
-        return 2;
-    if (lead >= 0xE0 && lead <= 0xEF) {
-        if (lead == 0xE0)
-            *ret_low = 0xA0;
-        if (lead == 0xED)
-            *ret_high = 0x9F;
-        return 3;
-    }
-    if (lead >= 0xF0 && lead <= 0xF4) {
-        if (lead == 0xF0)
-            *ret_low = 0x90;
-        if (lead == 0xF4)
-            *ret_high = 0x8F;
-        return 4;
-    }
-    return 0;
-}
-
 size_t utf8_unit(const unsigned char *bytes, size_t len, bool *ret_valid, bool *ret_partial)
 {
-    unsigned char low, high;
-    size_t want = lead_length(bytes[0], &low, &high), have = 1;
+    size_t unit = utf8_next((const char *)bytes, len, ret_valid);
 
-    *ret_valid = *ret_partial = false;
-    if (want == 0)
-        return 1;
-    while (have < want && have < len && bytes[have] >= low && bytes[have] <= high) {
-        have++;
-        low = 0x80;
-        high = 0xBF;
-    }
-    *ret_valid = have == want;
-    *ret_partial = have < want && have == len;
-    return have;
+    /* A piece that reaches the end was not refused by a byte behind it. */
+    *ret_partial = !*ret_valid && unit == len && bytes[0] >= 0xC2 && bytes[0] <= 0xF4;
+    return unit;
 }
 
 /* How many bytes at `at` belong to a unit that began before it. */
@@ -90,26 +57,29 @@ static struct decoded decode(const unsigned char *bytes, size_t len, const struc
                              struct buf *text)
 {
     struct decoded d = {0};
-    size_t written = 0;
+    size_t copied = 0, written = 0; /* of `bytes`, and of text */
 
     while (d.taken < len) {
         bool valid, partial;
         size_t unit = utf8_unit(bytes + d.taken, len - d.taken, &valid, &partial);
         size_t out = valid ? unit : sizeof(REPLACEMENT) - 1;
 
-        if (partial && !budget->at_end)
-            break; /* cut by our read, not by the file: for the next window */
-        if (partial && budget->more_to_come) {
-            d.held_back = true;
+        if (partial && (!budget->at_end || budget->more_to_come)) {
+            d.held_back = budget->at_end; /* else only our read ends there */
             break;
         }
         if (d.taken > 0 &&
             ((int64_t)(d.taken + unit) > budget->bytes || (int64_t)(written + out) > budget->text))
             break;
-        buf_add(text, valid ? (const char *)bytes + d.taken : REPLACEMENT, out);
+        if (!valid) {
+            buf_add(text, bytes + copied, d.taken - copied);
+            buf_add(text, REPLACEMENT, sizeof(REPLACEMENT) - 1);
+            copied = d.taken + unit;
+        }
         d.taken += unit;
         written += out;
     }
+    buf_add(text, bytes + copied, d.taken - copied);
     return d;
 }
 
@@ -133,7 +103,7 @@ static bool read_range(int fd, int64_t from, int64_t to, struct buf *ret, struct
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            error_set(err, ERR_INTERNAL, "cannot read the job's output: %s", strerror(errno));
+            fault_set(err, FAULT_INTERNAL, "cannot read the job's output: %s", strerror(errno));
             return false;
         }
         if (n == 0)
@@ -182,7 +152,7 @@ static bool file_size(int fd, struct window *ret, struct error *err)
 {
     *ret = (struct window){.size = window_file_size(fd)};
     if (ret->size < 0)
-        error_set(err, ERR_INTERNAL, "cannot look at the job's output: %s", strerror(errno));
+        fault_set(err, FAULT_INTERNAL, "cannot look at the job's output: %s", strerror(errno));
     return ret->size >= 0;
 }
 
@@ -192,7 +162,7 @@ bool window_read(int fd, int64_t offset, int64_t limit, bool more_to_come, struc
     if (!file_size(fd, ret, err))
         return false;
     if (offset < 0 || offset > ret->size) {
-        error_set(err, ERR_BAD_REQUEST, "offset %lld is outside the output of %lld bytes",
+        fault_set(err, FAULT_INVALID_OFFSET, "offset %lld is outside the output of %lld bytes",
                   (long long)offset, (long long)ret->size);
         return false;
     }

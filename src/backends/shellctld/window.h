@@ -31,8 +31,8 @@ struct window {
 
 /** Append the window at `offset` of at most `limit` bytes (clamped to 1…WINDOW_MAX), but always at
  * least one character, to `text`. `fd` -1 is a file that does not exist: empty at offset 0. Both
- * the bytes taken and the text made of them stay within the limit. False with ERR_BAD_REQUEST when
- * `offset` is negative or beyond the file, with ERR_INTERNAL when it cannot be read. */
+ * the bytes taken and the text made of them stay within the limit. False with the fault
+ * INVALID_OFFSET when `offset` is negative or beyond the file, INTERNAL when it cannot be read. */
 bool window_read(int fd, int64_t offset, int64_t limit, bool more_to_come, struct buf *text,
                  struct window *ret, struct error *err) MUST_CHECK;
 
@@ -44,7 +44,6 @@ bool window_read_tail(int fd, int64_t limit, bool more_to_come, struct buf *text
 /** Size of the file, 0 for `fd` -1, -1 when it cannot be had. */
 int64_t window_file_size(int fd);
 
-/** The character or maximal ill-formed part at `bytes`: its length in bytes, at least 1.
- * `*ret_valid`: it is a character. `*ret_partial`: it is the beginning of a character that `len`
- * cuts short. `len` > 0. */
+/** utf8_next of `bytes` (`len` > 0), and whether it is the beginning of a character that `len` cuts
+ * short. */
 size_t utf8_unit(const unsigned char *bytes, size_t len, bool *ret_valid, bool *ret_partial);
