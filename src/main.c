@@ -1,4 +1,5 @@
 /* The executable: finds the subcommand and runs it. */
+#include "backends/shellctld/main_shellctl.h"
 #include "backends/shellctld/program.h"
 #include "commands.h"
 
@@ -22,6 +23,7 @@ static const struct command {
     {"docs", docs_main, "print a reference page: errors, metrics, settings"},
     {"health", health_main,
      "ask the running server whether it lives (--ready: whether it is ready)"},
+    {"shellctl", shellctl_main, "serve: run the embedded sandbox on its own"},
     {"version", version_main, "print the version"},
 };
 
