@@ -33,7 +33,7 @@ void ledger_sql_touch(struct ledger *l, struct op *op, const struct ledger_use *
     struct db_call *call = db_call_new(ledger_sql_of(l)->db, op, "touch", NULL, NULL);
 
     for (size_t i = 0; i < n; i++)
-        db_add(call, SQL_TOUCH, "tii", uses[i].binding_id, uses[i].last_used_at,
+        db_add(call, SQL_TOUCH, "ttii", uses[i].backend, uses[i].binding_ref, uses[i].last_used_at,
                uses[i].leased_until);
     db_call_submit(call);
 }

@@ -139,7 +139,8 @@ void ledger_sql_abandon(struct ledger *l, struct op *op, const struct ledger_bin
         db_add(call, SQL_KEEP, "ttit", row->id, s->self, now, reason);
     else
         db_add(call, SQL_ABANDON, "tt", row->id, s->self);
-    call->notice = notice_encode(call->arena, row_watch_key(call->arena, row), why);
+    call->notice = notice_encode(call->arena, row_watch_key(call->arena, row),
+                                 failure_is_shared(why) ? why : NULL);
     db_call_submit(call);
 }
 

@@ -139,6 +139,7 @@ void ledger_sql_list(struct ledger *l, struct op *op, enum ledger_kind kind,
     where_add(&w, "owner_id", "=", text_value(filter->owner_id));
     where_add(&w, "workspace_id", "=", text_value(filter->workspace_id));
     where_add(&w, "status", "=", text_value(filter->status));
+    where_add(&w, "snapshot_ref", "=", text_value(filter->snapshot_ref));
     where_add(&w, "binding_id", "=", text_value(filter->binding_id));
     where_add(&w, "id", ">", cursor_value(kind, filter->cursor));
     w.params[w.n++] = (struct db_value){.type = DB_INT, .number = limit + 1};

@@ -39,6 +39,8 @@ static struct selection select_for(const struct ledger_retire *what)
                                    text_value(what->owner_type), text_value(what->owner_id)},
                                   4};
     }
+    if (what->binding_id != NULL && what->keep_workspace)
+        return (struct selection){"id=%1", NULL, NULL, NULL, {text_value(what->binding_id)}, 1};
     if (what->binding_id != NULL) /* its workspace follows when nobody else lives in it */
         return (struct selection){
             "id=%1",
@@ -75,11 +77,11 @@ static void add_statement(struct db_call *call, const struct selection *selectio
                           const char *before, const char *condition, const char *after,
                           const struct db_value *own, int n_own)
 {
-    struct db_value params[8];
+    struct db_value params[12];
     struct buf text = {0};
     char *sql;
 
-    PRE(n_own + selection->n_params <= 8);
+    PRE(n_own + selection->n_params <= 12);
     if (n_own > 0)
         memcpy(params, own, (size_t)n_own * sizeof(*own));
     memcpy(params + n_own, selection->params, (size_t)selection->n_params * sizeof(*params));
@@ -131,40 +133,81 @@ static void decode_retired(struct db_call *call)
 
 /* ---- the transaction ---------------------------------------------------------------------------------- */
 
-static void add_moves(struct db_call *call, const struct selection *sel,
-                      const struct ledger_retire *what, int64_t now, const char *change)
+static void add_binding_moves(struct db_call *call, const struct selection *sel,
+                              const struct ledger_retire *what, const struct db_value *mark,
+                              const struct db_value *claim)
 {
-    const struct db_value mark[] = {int_value(now), text_value(change), int_value(what->grace_ms),
-                                    text_value(what->cause.reason)};
-    const struct db_value never[] = {int_value(now), text_value(change), int_value(LEDGER_NEVER)};
-    const struct db_value cause[] = {int_value(now), text_value(change),
-                                     text_value(what->cause.actor), text_value(what->cause.reason)};
+    const struct db_value move[] = {
+        mark[0],  mark[1], int_value(what->grace_ms), text_value(what->cause.reason),
+        claim[0], claim[1]};
 
-    if (sel->lock != NULL)
-        add_statement(call, sel, "SELECT id FROM workspaces WHERE ", sel->lock, " {for_update}",
-                      NULL, 0);
     add_statement(call, sel,
                   "UPDATE bindings SET status='retired',active_guard=NULL,retired_at=$1,"
                   "retired_reason=$4,attempts=0,last_error=NULL,"
                   "next_attempt_at=CASE WHEN leased_until>$1 THEN $1+$3 ELSE 0 END,"
+                  "claimed_by=COALESCE($5,claimed_by),"
+                  "claimed_until=CASE WHEN $6>0 THEN $6 ELSE claimed_until END,"
                   "updated_at=$1,change_id=$2 WHERE active_guard=1 AND ",
-                  sel->bindings, "", mark, 4);
+                  sel->bindings, "", move, 6);
+}
+
+static void add_workspace_moves(struct db_call *call, const struct selection *sel,
+                                const struct db_value *mark, const struct db_value *claim)
+{
+    const struct db_value move[] = {mark[0], mark[1], claim[0], claim[1]};
+    const struct db_value never[] = {mark[0], mark[1], int_value(LEDGER_NEVER)};
+
     add_statement(call, sel,
                   "UPDATE workspaces SET status='retired',active_guard=NULL,retired_at=$1,"
                   "attempts=0,last_error=NULL,next_attempt_at=COALESCE((SELECT "
                   "max(b.next_attempt_at) FROM bindings b WHERE b.workspace_id=workspaces.id AND "
-                  "b.change_id=$2),0),updated_at=$1,change_id=$2 WHERE active_guard=1 AND ",
-                  sel->workspaces, "", mark, 2);
+                  "b.change_id=$2),0),claimed_by=$3,claimed_until=$4,"
+                  "updated_at=$1,change_id=$2 WHERE active_guard=1 AND ",
+                  sel->workspaces, "", move, 4);
     /* What goes with its workspace is not due by itself. */
     add_statement(call, sel,
                   "UPDATE bindings SET next_attempt_at=$3 WHERE status='retired' AND EXISTS "
                   "(SELECT 1 FROM workspaces w WHERE w.id=bindings.workspace_id AND "
                   "w.change_id=$2 AND w.updated_at=$1) AND ",
                   sel->bindings, "", never, 3);
+}
+
+static void add_moves(struct db_call *call, const struct selection *sel,
+                      const struct ledger_retire *what, const struct db_value *mark,
+                      const char *self)
+{
+    const struct db_value claim[] = {
+        text_value(what->claim_ms > 0 ? self : NULL),
+        int_value(what->claim_ms > 0 ? mark[0].number + what->claim_ms : 0)};
+    const struct db_value cause[] = {mark[0], mark[1], text_value(what->cause.actor),
+                                     text_value(what->cause.reason)};
+
+    if (sel->lock != NULL)
+        add_statement(call, sel, "SELECT id FROM workspaces WHERE ", sel->lock, " {for_update}",
+                      NULL, 0);
+    add_binding_moves(call, sel, what, mark, claim);
+    if (sel->workspaces != NULL)
+        add_workspace_moves(call, sel, mark, claim);
     add_statement(call, sel,
                   "INSERT INTO events (binding_id,at,event,actor,reason) SELECT id,$1,'retired',"
                   "CAST($3 AS TEXT),CAST($4 AS TEXT) FROM bindings WHERE change_id=$2 AND ",
                   sel->bindings, "", cause, 4);
+}
+
+static void add_snapshot_moves(struct db_call *call, const struct selection *sel,
+                               const struct ledger_retire *what, const struct db_value *mark,
+                               const char *self)
+{
+    const struct db_value move[] = {
+        mark[0], mark[1], text_value(what->claim_ms > 0 ? self : NULL),
+        int_value(what->claim_ms > 0 ? mark[0].number + what->claim_ms : 0)};
+
+    add_statement(call, sel,
+                  "UPDATE home_snapshots SET status='retired',retired_at=$1,attempts=0,"
+                  "last_error=NULL,next_attempt_at=0,claimed_by=COALESCE($3,claimed_by),"
+                  "claimed_until=CASE WHEN $4>0 THEN $4 ELSE claimed_until END,"
+                  "updated_at=$1,change_id=$2 WHERE status IN ('creating','active') AND ",
+                  sel->snapshots, "", move, 4);
 }
 
 void ledger_sql_retire(struct ledger *l, struct op *op, const struct ledger_retire *what,
@@ -181,22 +224,20 @@ void ledger_sql_retire(struct ledger *l, struct op *op, const struct ledger_reti
     call->ret = want;
     call->writes = true;
     if (sel.bindings != NULL) {
-        add_moves(call, &sel, what, mark[0].number, mark[1].text);
+        add_moves(call, &sel, what, mark, s->self);
         want->bindings_step = call->n_steps;
         add_statement(call, &sel, "SELECT id,binding_ref FROM bindings WHERE status='retired' AND ",
                       sel.bindings, "", NULL, 0);
-        want->workspaces_step = call->n_steps;
-        add_statement(call, &sel, "SELECT id FROM workspaces WHERE status='retired' AND ",
-                      sel.workspaces, "", NULL, 0);
     } else {
-        add_statement(call, &sel,
-                      "UPDATE home_snapshots SET status='retired',retired_at=$1,attempts=0,"
-                      "last_error=NULL,next_attempt_at=0,updated_at=$1,change_id=$2 "
-                      "WHERE status IN ('creating','active') AND ",
-                      sel.snapshots, "", mark, 2);
+        add_snapshot_moves(call, &sel, what, mark, s->self);
         want->snapshots_step = call->n_steps;
         add_statement(call, &sel, "SELECT id FROM home_snapshots WHERE status='retired' AND ",
                       sel.snapshots, "", NULL, 0);
+    }
+    if (sel.workspaces != NULL) {
+        want->workspaces_step = call->n_steps;
+        add_statement(call, &sel, "SELECT id FROM workspaces WHERE status='retired' AND ",
+                      sel.workspaces, "", NULL, 0);
     }
     db_call_submit(call);
 }

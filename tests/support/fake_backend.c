@@ -7,6 +7,7 @@
 struct fake_thing {
     struct list link;
     char ref[32], other[32];
+    char binding_id[64]; /* "" = not known */
 };
 
 struct fake_plane {
@@ -86,6 +87,32 @@ static void drop_plane(struct fake_backend *fake, struct plane *plane)
     fake->live_planes--;
 }
 
+static struct binding find_by_id(struct fake_backend *fake, struct arena *arena, const char *id)
+{
+    LIST_FOREACH_SAFE (it, next, &fake->bindings) {
+        struct fake_thing *thing = container_of(it, struct fake_thing, link);
+        if (strcmp(thing->binding_id, id) == 0)
+            return (struct binding){arena_strdup(arena, thing->ref),
+                                    arena_strdup(arena, thing->other)};
+    }
+    return (struct binding){0};
+}
+
+static void list_all(struct fake_backend *fake, struct arena *arena, struct backend_item **ret,
+                     size_t *ret_n)
+{
+    *ret = arena_alloc(arena, (size_t)(fake->live_bindings + 1) * sizeof(**ret));
+    *ret_n = 0;
+    LIST_FOREACH_SAFE (it, next, &fake->bindings) {
+        struct fake_thing *thing = container_of(it, struct fake_thing, link);
+        (*ret)[(*ret_n)++] = (struct backend_item){
+            .binding_ref = arena_strdup(arena, thing->ref),
+            .workspace_ref = arena_strdup(arena, thing->other),
+            .binding_id =
+                thing->binding_id[0] != '\0' ? arena_strdup(arena, thing->binding_id) : NULL};
+    }
+}
+
 /* ---- one operation for every kind of call ---------------------------------------------------- */
 
 struct fake_op {
@@ -110,6 +137,7 @@ static void act(struct fake_op *t)
     switch (t->call) {
     case FAKE_CREATE:
         thing = add_thing(fake, &fake->bindings, 'b', &fake->live_bindings);
+        snprintf(thing->binding_id, sizeof(thing->binding_id), "%s", t->ref);
         *(struct binding *)t->out = (struct binding){arena_strdup(op->arena, thing->ref),
                                                      arena_strdup(op->arena, thing->other)};
         break;
@@ -140,6 +168,12 @@ static void act(struct fake_op *t)
             .output_len = strlen(fake->output),
         };
         break;
+    case FAKE_FIND:
+        *(struct binding *)t->out = find_by_id(fake, op->arena, t->ref);
+        break;
+    case FAKE_LIST:
+        list_all(fake, op->arena, t->in, t->out);
+        break;
     case FAKE_CALLS:
         break;
     }
@@ -159,7 +193,13 @@ static enum op_poll fake_step(struct op *op)
               op_sleep(op, script->delay_ms < 0 ? INT64_MAX / 2000000 : script->delay_ms));
         if (script->fail_times > 0) {
             script->fail_times--;
+            if (script->answer_lost) {
+                act(t);
+                memset(t->out, 0, sizeof(struct binding));
+            }
             op_fail(op, script->fail_code, "scripted failure");
+            if (script->answer_lost)
+                op->error.admitted = ADMITTED_UNKNOWN;
         } else {
             act(t);
         }
@@ -195,8 +235,7 @@ static void begin(struct backend *b, struct op *op, enum fake_call call, const c
 static void fake_create(struct backend *b, struct op *op, const struct binding_spec *spec,
                         struct binding *ret)
 {
-    (void)spec;
-    begin(b, op, FAKE_CREATE, NULL, NULL, ret);
+    begin(b, op, FAKE_CREATE, spec->binding_id, NULL, ret);
 }
 
 static void fake_acquire(struct backend *b, struct op *op, const char *ref, struct plane **ret)
@@ -240,6 +279,19 @@ static void fake_run(struct backend *b, struct op *op, struct plane *plane,
     begin(b, op, FAKE_RUN, NULL, NULL, ret);
 }
 
+static void fake_find(struct backend *b, struct op *op, const struct binding_spec *spec,
+                      struct binding *ret)
+{
+    begin(b, op, FAKE_FIND, spec->binding_id, NULL, ret);
+}
+
+static void fake_list(struct backend *b, struct op *op, const char **cursor,
+                      struct backend_item **ret, size_t *ret_n)
+{
+    *cursor = NULL;
+    begin(b, op, FAKE_LIST, NULL, ret, ret_n);
+}
+
 static bool fake_check_ref(struct backend *b, const char *ref, struct error *err)
 {
     (void)b;
@@ -271,6 +323,8 @@ static const struct backend_ops fake_ops = {
     .snapshot_create = fake_snapshot_create,
     .snapshot_delete = fake_snapshot_delete,
     .run_command = fake_run,
+    .find = fake_find,
+    .list = fake_list,
     .check_binding_ref = fake_check_ref,
     .check_snapshot_ref = fake_check_ref,
     .ready = fake_ready,

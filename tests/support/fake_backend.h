@@ -15,6 +15,8 @@ enum fake_call {
     FAKE_SNAPSHOT_CREATE,
     FAKE_SNAPSHOT_DELETE,
     FAKE_RUN,
+    FAKE_FIND,
+    FAKE_LIST,
     FAKE_CALLS
 };
 
@@ -23,7 +25,8 @@ struct fake_script {
     int64_t delay_ms; /* negative: never answers (until its op is cancelled) */
     int fail_times;   /* the next that many fail */
     enum err_code fail_code;
-    int calls; /* made so far */
+    bool answer_lost; /* a failing create has made its binding all the same */
+    int calls;        /* made so far */
 };
 
 struct fake_backend {

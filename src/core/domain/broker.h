@@ -66,6 +66,16 @@ void broker_drain(struct broker *broker, struct task *task);
 
 void broker_create_binding(struct broker *broker, struct op *op, const struct binding_spec *spec,
                            struct binding *ret);
+/** The checks that the use cases make before anything happens, for who records before: ids, refs,
+ * capabilities, a backend at all. */
+bool broker_check_create(struct broker *broker, const struct binding_spec *spec,
+                         struct error *err) MUST_CHECK;
+bool broker_check_destroy(struct broker *broker, const struct destroy_spec *spec,
+                          struct error *err) MUST_CHECK;
+bool broker_check_snapshot(struct broker *broker, const struct snapshot_spec *spec,
+                           const char *binding_ref, struct error *err) MUST_CHECK;
+bool broker_check_snapshot_delete(struct broker *broker, const char *snapshot_ref,
+                                  struct error *err) MUST_CHECK;
 /** Ends the binding's leases first (LEASE_RETIRED). */
 void broker_destroy_binding(struct broker *broker, struct op *op, const struct destroy_spec *spec);
 

@@ -18,7 +18,7 @@ struct binding_create {
 enum create_state { CREATE_START, CREATE_CREATING, CREATE_UNDOING };
 static const char *const create_states[] = {"start", "creating", "undoing"};
 
-static bool check_create(struct broker *b, const struct binding_spec *spec, struct error *err)
+bool broker_check_create(struct broker *b, const struct binding_spec *spec, struct error *err)
 {
     if (!broker_check_backend(b, err) || !broker_check_id("tenant_id", spec->tenant_id, err) ||
         !broker_check_id("agent_id", spec->agent_id, err) ||
@@ -78,7 +78,7 @@ void broker_create_binding(struct broker *broker, struct op *op, const struct bi
     struct error err = {0};
     struct binding_create *t;
 
-    if (!check_create(broker, spec, &err)) {
+    if (!broker_check_create(broker, spec, &err)) {
         op_complete(op, &err);
         return;
     }

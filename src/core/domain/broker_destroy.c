@@ -14,7 +14,7 @@ struct binding_destroy {
 enum destroy_state { DESTROY_START, DESTROY_DESTROYING };
 static const char *const destroy_states[] = {"start", "destroying"};
 
-static bool check_destroy(struct broker *b, const struct destroy_spec *spec, struct error *err)
+bool broker_check_destroy(struct broker *b, const struct destroy_spec *spec, struct error *err)
 {
     if (!broker_check_backend(b, err) || !broker_check_binding_ref(b, spec->binding_ref, err))
         return false;
@@ -58,7 +58,7 @@ void broker_destroy_binding(struct broker *broker, struct op *op, const struct d
     struct error err = {0};
     struct binding_destroy *t;
 
-    if (!check_destroy(broker, spec, &err)) {
+    if (!broker_check_destroy(broker, spec, &err)) {
         op_complete(op, &err);
         return;
     }

@@ -71,16 +71,27 @@ static bool check_snapshots(const struct broker *b, struct error *err)
     return false;
 }
 
+bool broker_check_snapshot(struct broker *b, const struct snapshot_spec *spec,
+                           const char *binding_ref, struct error *err)
+{
+    return check_snapshots(b, err) && broker_check_id("tenant_id", spec->tenant_id, err) &&
+           broker_check_id("agent_id", spec->agent_id, err) &&
+           broker_check_id("home_snapshot_id", spec->home_snapshot_id, err) &&
+           broker_check_binding_ref(b, binding_ref, err);
+}
+
+bool broker_check_snapshot_delete(struct broker *b, const char *snapshot_ref, struct error *err)
+{
+    return check_snapshots(b, err) && broker_check_snapshot_ref(b, snapshot_ref, err);
+}
+
 void broker_snapshot_create(struct broker *broker, struct op *op, const struct snapshot_spec *spec,
                             const char *binding_ref, const char **ret_snapshot_ref)
 {
     struct error err = {0};
     struct snapshot_create *t;
 
-    if (!check_snapshots(broker, &err) || !broker_check_id("tenant_id", spec->tenant_id, &err) ||
-        !broker_check_id("agent_id", spec->agent_id, &err) ||
-        !broker_check_id("home_snapshot_id", spec->home_snapshot_id, &err) ||
-        !broker_check_binding_ref(broker, binding_ref, &err)) {
+    if (!broker_check_snapshot(broker, spec, binding_ref, &err)) {
         op_complete(op, &err);
         return;
     }
@@ -129,7 +140,7 @@ void broker_snapshot_delete(struct broker *broker, struct op *op, const char *sn
     struct error err = {0};
     struct snapshot_delete *t;
 
-    if (!check_snapshots(broker, &err) || !broker_check_snapshot_ref(broker, snapshot_ref, &err)) {
+    if (!broker_check_snapshot_delete(broker, snapshot_ref, &err)) {
         op_complete(op, &err);
         return;
     }

@@ -32,6 +32,7 @@ struct ledger_cause {
 /** Which rows to list; NULL or 0 does not restrict. Fields that a table lacks must be NULL. */
 struct ledger_filter {
     const char *tenant_id, *app_id, *agent_id, *owner_type, *owner_id, *workspace_id, *status;
+    const char *snapshot_ref;
     const char *binding_id; /* events only, and required there */
     const char *cursor;     /* `next` of the page before */
     int limit;              /* 1 … 1000; 0 = 100 */
@@ -113,7 +114,10 @@ struct ledger_retire {
     const char *tenant_id, *app_id; /* alone: the whole app */
     const char *agent_id;           /* with tenant_id: the agent's home snapshots */
     const char *snapshot_id;
-    int64_t grace_ms; /* how long a leased binding is left alone */
+    bool keep_workspace; /* with binding_id: the workspace stays even without a binding */
+    int64_t claim_ms;    /* with binding_id or snapshot_id, > 0: claim what is retired as work of
+                            this process, which will destroy it now */
+    int64_t grace_ms;    /* how long a leased binding is left alone */
     struct ledger_cause cause;
 };
 
@@ -126,7 +130,7 @@ struct ledger_retired {
 
 /** Last use of one binding, collected off the hot path. */
 struct ledger_use {
-    const char *binding_id;
+    const char *backend, *binding_ref;
     int64_t last_used_at, leased_until;
 };
 

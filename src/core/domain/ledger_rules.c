@@ -124,6 +124,12 @@ char *spec_digest(struct arena *arena, const struct binding_spec *spec)
     return quote_hex(arena, digest, DIGEST_BYTES);
 }
 
+bool failure_is_shared(const struct error *why)
+{
+    return why->code != ERR_CANCELLED && why->code != ERR_DRAINING && why->code != ERR_DEADLINE &&
+           why->code != ERR_LEDGER;
+}
+
 int64_t work_retry_delay_ms(int64_t attempts)
 {
     struct backoff backoff = {.base_ms = RETRY_BASE_MS, .cap_ms = RETRY_CAP_MS};

@@ -58,5 +58,9 @@ bool generation_check(const struct ledger_binding *row, const struct generation 
  * when their digests are. Absent and empty differ. */
 char *spec_digest(struct arena *arena, const struct binding_spec *spec);
 
+/** Whether those who wait for a creator share its failure: not when only its caller went away, its
+ * process stops, or its caller's time was over. Then one of them creates. */
+bool failure_is_shared(const struct error *why);
+
 /** When to try again after `attempts` failures: exponential from 1 s to 5 min, with jitter. */
 int64_t work_retry_delay_ms(int64_t attempts);

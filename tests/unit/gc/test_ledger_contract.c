@@ -288,7 +288,8 @@ CONTRACT(loss_is_marked_once)
 
 CONTRACT(last_use_is_written_in_batches_and_never_goes_back)
 {
-    struct ledger_use uses[2] = {{"b-1", 0, 77}, {"b-2", INT64_C(9999999999999), 0}};
+    struct ledger_use uses[2] = {{"local", "ref-1", 0, 77},
+                                 {"local", "ref-2", INT64_C(9999999999999), 0}};
     struct ledger_binding *row = NULL;
 
     fixture_binding(f, 1);
@@ -488,7 +489,7 @@ CONTRACT(dead_collectors_claim_runs_out)
 
 CONTRACT(leased_binding_waits_for_the_grace)
 {
-    struct ledger_use use = {"b-1", 1, INT64_MAX / 2};
+    struct ledger_use use = {"local", "ref-1", 1, INT64_MAX / 2};
     struct ledger_retired retired;
     struct ledger_works works = {0};
 
