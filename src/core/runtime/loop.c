@@ -1,6 +1,7 @@
 #include "core/runtime/loop.h"
 
 #include "core/runtime/check.h"
+#include "core/runtime/timer_heap.h"
 
 #include <event2/event.h>
 #include <stdlib.h>
@@ -32,9 +33,7 @@ struct loop {
     int64_t turn_started_us;
     int64_t wakeup_due_us; /* what `wakeup` is armed for; INT64_MAX = not armed */
 
-    struct timer **heap; /* binary min-heap on due_us, 1-based */
-    uint32_t heap_len, heap_cap;
-
+    struct timer_heap timers;
     struct list ready;
     struct list hooks;
     struct deferred *frees;
@@ -53,38 +52,7 @@ static int64_t clock_us(clockid_t id)
     return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
 }
 
-/* ---- timer heap ----------------------------------------------------------------------------- */
-
-static void heap_place(struct loop *loop, uint32_t at, struct timer *timer)
-{
-    loop->heap[at] = timer;
-    timer->heap_index = at;
-}
-
-static void heap_sift_up(struct loop *loop, uint32_t at, struct timer *timer)
-{
-    while (at > 1 && loop->heap[at / 2]->due_us > timer->due_us) {
-        heap_place(loop, at, loop->heap[at / 2]);
-        at /= 2;
-    }
-    heap_place(loop, at, timer);
-}
-
-static void heap_sift_down(struct loop *loop, uint32_t at, struct timer *timer)
-{
-    for (;;) {
-        uint32_t child = at * 2;
-        if (child > loop->heap_len)
-            break;
-        if (child < loop->heap_len && loop->heap[child + 1]->due_us < loop->heap[child]->due_us)
-            child++;
-        if (loop->heap[child]->due_us >= timer->due_us)
-            break;
-        heap_place(loop, at, loop->heap[child]);
-        at = child;
-    }
-    heap_place(loop, at, timer);
-}
+/* ---- timers ---------------------------------------------------------------------------------- */
 
 void timer_init(struct timer *timer, void (*fire)(void *ctx), void *ctx)
 {
@@ -93,20 +61,7 @@ void timer_init(struct timer *timer, void (*fire)(void *ctx), void *ctx)
 
 void timer_cancel(struct loop *loop, struct timer *timer)
 {
-    uint32_t at = timer->heap_index;
-    struct timer *last;
-
-    if (at == 0)
-        return;
-    PRE(at <= loop->heap_len && loop->heap[at] == timer);
-    timer->heap_index = 0;
-    last = loop->heap[loop->heap_len--];
-    if (last == timer)
-        return;
-    if (at > 1 && loop->heap[at / 2]->due_us > last->due_us)
-        heap_sift_up(loop, at, last);
-    else
-        heap_sift_down(loop, at, last);
+    timer_heap_remove(&loop->timers, timer);
 }
 
 void timer_set_ms(struct loop *loop, struct timer *timer, int64_t after_ms)
@@ -115,11 +70,7 @@ void timer_set_ms(struct loop *loop, struct timer *timer, int64_t after_ms)
     timer_cancel(loop, timer);
     after_ms = after_ms < 0 ? 0 : after_ms > longest_ms ? longest_ms : after_ms;
     timer->due_us = loop_now_us(loop) + after_ms * 1000;
-    if (loop->heap_len + 2 > loop->heap_cap) {
-        loop->heap_cap = loop->heap_cap == 0 ? 64 : loop->heap_cap * 2;
-        loop->heap = xrealloc(loop->heap, loop->heap_cap * sizeof(struct timer *));
-    }
-    heap_sift_up(loop, ++loop->heap_len, timer);
+    timer_heap_add(&loop->timers, timer);
 }
 
 /* Whether other turns' events have waited long enough. Under the virtual clock a turn has no
@@ -134,11 +85,11 @@ static bool turn_is_long(const struct loop *loop, int done)
 static void timers_run(struct loop *loop)
 {
     int64_t until_us = loop->now_us;
-    uint32_t budget = loop->heap_len;
+    uint32_t budget = loop->timers.len;
 
-    for (int done = 1; budget > 0 && loop->heap_len > 0; budget--, done++) {
-        struct timer *timer = loop->heap[1];
-        if (timer->due_us > until_us)
+    for (int done = 1; budget > 0; budget--, done++) {
+        struct timer *timer = timer_heap_first(&loop->timers);
+        if (timer == NULL || timer->due_us > until_us)
             break;
         timer_cancel(loop, timer);
         timer->fire(timer->ctx);
@@ -270,7 +221,7 @@ void loop_free(struct loop *loop)
     frees_run(loop);
     event_free(loop->wakeup);
     event_base_free(loop->base);
-    free(loop->heap);
+    timer_heap_fini(&loop->timers);
     free(loop->frees);
     free(loop);
 }
@@ -291,7 +242,8 @@ void loop_touch(struct loop *loop)
 
 static void wakeup_arm(struct loop *loop)
 {
-    int64_t due_us = loop->heap_len == 0 ? INT64_MAX : loop->heap[1]->due_us;
+    const struct timer *first = timer_heap_first(&loop->timers);
+    int64_t due_us = first == NULL ? INT64_MAX : first->due_us;
     int64_t wait_us;
     struct timeval tv;
 
@@ -380,9 +332,11 @@ void loop_advance_ms(struct loop *loop, int64_t ms)
 
     PRE(loop->virtual_clock && ms >= 0 && ms < longest_ms);
     settle(loop);
-    while (loop->heap_len > 0 && loop->heap[1]->due_us <= until_us) {
-        if (loop->heap[1]->due_us > loop->now_us)
-            loop->now_us = loop->heap[1]->due_us;
+    for (const struct timer *first; (first = timer_heap_first(&loop->timers)) != NULL;) {
+        if (first->due_us > until_us)
+            break;
+        if (first->due_us > loop->now_us)
+            loop->now_us = first->due_us;
         settle(loop);
     }
     loop->now_us = until_us;

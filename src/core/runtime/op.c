@@ -1,16 +1,6 @@
 #include "core/runtime/op.h"
 
-#include <stdio.h>
-#include <string.h>
-
-static struct {
-    enum op_torture what;
-    uint32_t k, also;
-    uint32_t waits;
-    int hits;
-    const struct op *victim;  /* the op in its k-th wait */
-    const char *type, *state; /* of the victim, for messages */
-} torture;
+#include "core/runtime/op_trouble.h"
 
 static struct {
     void (*observe)(void *ctx, const struct op *op);
@@ -250,28 +240,10 @@ const char *op_state_name(const struct op *op)
 
 /* ---- waits ---------------------------------------------------------------------------------- */
 
-/* Count a wait that begins. True when the harness has failed it. */
-static bool torture_meets(struct op *op)
-{
-    struct error injected;
-    bool first = ++torture.waits == torture.k;
-
-    if (first) {
-        torture.type = op->type->name;
-        torture.state = op_state_name(op);
-        torture.victim = op;
-    }
-    if (!(first && torture.what == OP_TORTURE_FAIL) && torture.waits != torture.also)
-        return false;
-    torture.hits++;
-    torture.victim = NULL;
-    error_set(&injected, ERR_INTERNAL, "injected failure of wait %u", torture.waits);
-    wait_over(op, &injected);
-    return true;
-}
-
 bool op_prepare_wait(struct op *op, int state, enum op_wait_mode mode)
 {
+    struct error injected;
+
     PRE(!op->waiting && !op->done && op->child == NULL);
     PRE(!op->undoing || mode == OP_WAIT_ANY); /* others would go to `undo` again, for ever */
     op->state = state;
@@ -280,8 +252,10 @@ bool op_prepare_wait(struct op *op, int state, enum op_wait_mode mode)
     op->cancel = NULL;
     op->cancel_ctx = NULL;
     op->waits++;
-    if (torture_meets(op))
+    if (trouble_begins(op, &injected)) {
+        wait_over(op, &injected);
         return false;
+    }
     if (op->undoing && !timer_armed(&op->deadline))
         timer_set_ms(op->loop, &op->deadline, OP_UNDO_GRACE_MS);
     if (error_is(&op->error) && !op->undoing) {
@@ -292,12 +266,10 @@ bool op_prepare_wait(struct op *op, int state, enum op_wait_mode mode)
     return true;
 }
 
-static void torture_cancel(struct op *op)
+static void cancel_root(struct op *op)
 {
     while (op->parent != NULL)
         op = op->parent;
-    torture.hits++;
-    torture.victim = NULL;
     op_cancel(op, "injected cancellation");
 }
 
@@ -305,8 +277,8 @@ void op_check_wait(struct op *op)
 {
     /* The start expression began a leaf, queued a child, or completed at once. */
     POST(op->cancel != NULL || op->child != NULL || !op->waiting);
-    if (torture.what == OP_TORTURE_CANCEL && torture.victim == op)
-        torture_cancel(op);
+    if (trouble_cancels(op))
+        cancel_root(op);
     if (error_is(&op->error) && !op->undoing) /* it was stopped by its own start expression */
         wait_stop(op, &op->error);
 }
@@ -331,24 +303,16 @@ static void wait_over(struct op *op, const struct error *error)
     if (error_is(&op->last) && op->mode != OP_WAIT_ANY && !error_is(&op->error))
         op->error = op->last;
     loop_post(op->loop, &op->task);
-    if (torture.victim == op) {
-        torture.victim = NULL;
-        if (torture.what == OP_TORTURE_CANCEL_LATE)
-            torture_cancel(op);
-    }
+    if (trouble_ends(op))
+        cancel_root(op);
 }
 
 void op_wake(struct op *op, const struct error *error)
 {
     struct error lost;
 
-    if (torture.victim == op && torture.what == OP_TORTURE_LOSE &&
-        (error == NULL || !error_is(error))) {
-        torture.hits++;
-        error_set(&lost, ERR_UPSTREAM_LOST, "injected loss of an answer");
-        lost.admitted = ADMITTED_UNKNOWN;
+    if ((error == NULL || !error_is(error)) && trouble_loses(op, &lost))
         error = &lost;
-    }
     wait_over(op, error);
 }
 
@@ -392,86 +356,10 @@ void op_await_child(struct op *op, struct op *child)
     loop_post(op->loop, &child->task);
 }
 
-/* ---- wait lists ----------------------------------------------------------------------------- */
-
-void op_waitlist_init(struct op_waitlist *list)
-{
-    list_init(&list->waiters);
-}
-
-static void waitlist_leave(void *ctx)
-{
-    struct op *op = ctx;
-
-    list_remove(&op->wait_link);
-}
-
-void op_waitlist_wait(struct op_waitlist *list, struct op *op)
-{
-    list_push(&list->waiters, &op->wait_link);
-    op_wait_begin(op, waitlist_leave, op);
-}
-
-int op_waitlist_wake_one(struct op_waitlist *list, const struct error *error)
-{
-    struct list *node = list_pop(&list->waiters);
-
-    if (node == NULL)
-        return 0;
-    op_wake(container_of(node, struct op, wait_link), error);
-    return 1;
-}
-
-int op_waitlist_wake_all(struct op_waitlist *list, const struct error *error)
-{
-    int woken = 0;
-
-    while (op_waitlist_wake_one(list, error) == 1)
-        woken++;
-    return woken;
-}
-
-bool op_waitlist_empty(const struct op_waitlist *list)
-{
-    return list_empty(&list->waiters);
-}
-
-/* ---- observation and torture ---------------------------------------------------------------- */
+/* ---- observation --------------------------------------------------------------------------- */
 
 void op_set_observer(void (*observe)(void *ctx, const struct op *op), void *ctx)
 {
     observer.observe = observe;
     observer.ctx = ctx;
-}
-
-void op_torture_arm(enum op_torture what, uint32_t k)
-{
-    memset(&torture, 0, sizeof(torture));
-    torture.what = what;
-    torture.k = k;
-}
-
-void op_torture_also_fail(uint32_t k)
-{
-    torture.also = k;
-}
-
-uint32_t op_torture_waits(void)
-{
-    return torture.waits;
-}
-
-int op_torture_hits(void)
-{
-    return torture.hits;
-}
-
-const char *op_torture_where(void)
-{
-    static char text[128];
-
-    if (torture.type == NULL)
-        return "nowhere";
-    snprintf(text, sizeof(text), "%s.%s", torture.type, torture.state);
-    return text;
 }

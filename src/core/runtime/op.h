@@ -84,7 +84,8 @@ struct op {
 void *op_child_new(struct op *parent, const struct op_type *type, size_t size);
 
 /** A root operation. With `arena` NULL it gets one of its own, freed at the end of the turn in
- * which it is done; otherwise `arena` must outlive it. */
+ * which it is done; otherwise `arena` must outlive that turn's frees: end it from on_done by
+ * loop_defer_free at the earliest. */
 void *op_root_new(struct loop *loop, const struct op_type *type, size_t size, struct arena *arena);
 
 #define OP_CHILD(parent, type_, struct_)                                                           \
