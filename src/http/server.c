@@ -60,7 +60,7 @@ struct http_server {
     int64_t accept_logged_ms;
     struct gate *feeding;
     struct evbuffer *scratch;
-    struct buf reply_buf, head_buf;
+    struct buf reply_buf, head_buf, openapi;
     struct metric_series *connections_gauge, *in_flight_gauge;
     int64_t date_s;
     char date[40];
@@ -100,6 +100,16 @@ void *server_app(const struct http_server *server)
 struct list *server_exchanges(struct http_server *server)
 {
     return &server->exchanges;
+}
+
+const struct route_set *server_routes(const struct http_server *server)
+{
+    return server->routes;
+}
+
+struct buf *server_openapi_buf(struct http_server *server)
+{
+    return &server->openapi;
 }
 
 struct access_log *server_access_log(struct http_server *server)
@@ -591,6 +601,7 @@ static void server_release(void *ptr)
     evbuffer_free(server->scratch);
     buf_fini(&server->reply_buf);
     buf_fini(&server->head_buf);
+    buf_fini(&server->openapi);
     if (server->reserve_fd >= 0)
         close(server->reserve_fd);
     free(server->title);

@@ -19,6 +19,13 @@ struct http_auth {
     void *ctx;
 };
 
+/** One thing that must be well for /readyz (handlers_system.h). */
+struct readiness {
+    const char *name;
+    const char *(*why_not)(void *ctx); /* NULL when ready; else why, valid until the next turn */
+    void *ctx;
+};
+
 /** Zero means the default in brackets. Texts are copied. */
 struct http_server_options {
     const char *listen;         /* `host:port`, `[v6]:port`, `unix:/path`; several with commas.
@@ -35,7 +42,9 @@ struct http_server_options {
     int64_t request_timeout_ms; /* [600,000] for a request as a whole, except ROUTE_LONG */
     enum route_errors errors;   /* shape of errors where no route is known */
     bool no_access_log;
-    struct http_auth auth; /* check NULL: everyone passes */
+    struct http_auth auth;             /* check NULL: everyone passes */
+    const struct readiness *readiness; /* borrowed for the server's life */
+    size_t n_readiness;
 };
 
 /** Raise RLIMIT_NOFILE to its hard limit, log it, then listen. NULL with `err` when an address is

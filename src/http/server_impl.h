@@ -11,7 +11,6 @@ struct router;
 
 const struct http_server_options *server_options(const struct http_server *server);
 size_t server_max_header_bytes(const struct http_server *server);
-struct loop *server_loop(const struct http_server *server);
 const struct router *server_router(const struct http_server *server);
 void *server_app(const struct http_server *server);
 
@@ -39,6 +38,9 @@ bool server_enter(struct http_server *server);
 void server_leave(struct http_server *server, bool entered);
 /** The list of all exchanges, by exchange_impl.link. */
 struct list *server_exchanges(struct http_server *server);
+const struct route_set *server_routes(const struct http_server *server);
+/** Where the OpenAPI document is kept once it has been written. */
+struct buf *server_openapi_buf(struct http_server *server);
 struct access_log *server_access_log(struct http_server *server);
 /** New requests are refused: the grace of a drain is over. */
 bool server_refuses(const struct http_server *server);

@@ -5,6 +5,7 @@
 #include "core/runtime/op.h"
 #include "http/auth.h"
 #include "http/exchange.h"
+#include "http/handlers_system.h"
 #include "http/server.h"
 
 #include <event2/event.h>
@@ -406,8 +407,8 @@ static void take_setting(struct http_server_options *o, struct app *app, const c
 
 int main(int argc, char **argv)
 {
-    static const struct route *const tables[] = {routes};
-    static const struct route_set set = {tables, 1};
+    static const struct route *const tables[] = {routes, system_routes};
+    static const struct route_set set = {tables, 2};
     struct app app = {.drain_timeout_ms = 5000, .drain_settle_ms = 2000};
     struct http_server_options options = {.listen = argc > 1 ? argv[1] : "127.0.0.1:0"};
     struct error err;

@@ -1,0 +1,93 @@
+#include "http/handlers_system.h"
+
+#include "core/runtime/json.h"
+#include "core/runtime/metrics.h"
+#include "http/exchange.h"
+#include "http/openapi.h"
+#include "http/server_impl.h"
+
+#include <string.h>
+
+static void handle_healthz(struct exchange *x)
+{
+    static const char body[] = "{\"status\":\"ok\"}";
+
+    exchange_reply(x, 200, "application/json", body, sizeof(body) - 1);
+}
+
+static bool write_check(struct json_writer *w, const char *name, const char *why_not)
+{
+    json_object_begin(w);
+    json_member_string(w, "name", name);
+    json_member_bool(w, "ready", why_not == NULL);
+    if (why_not != NULL)
+        json_member_string(w, "reason", why_not);
+    json_object_finish(w);
+    return why_not == NULL;
+}
+
+static void handle_readyz(struct exchange *x)
+{
+    const struct http_server_options *options = server_options(x->server);
+    bool draining = http_server_draining(x->server), ready;
+    struct buf checks = {0}, body = {0};
+    struct json_writer w = {.out = &checks};
+
+    json_array_begin(&w);
+    ready = write_check(&w, "serving", draining ? "the service is shutting down" : NULL);
+    for (size_t i = 0; i < options->n_readiness; i++) {
+        const struct readiness *r = &options->readiness[i];
+        ready = write_check(&w, r->name, r->why_not(r->ctx)) && ready;
+    }
+    json_array_finish(&w);
+    w = (struct json_writer){.out = &body};
+    json_object_begin(&w);
+    json_member_bool(&w, "ready", ready);
+    json_key(&w, "checks");
+    json_raw(&w, checks.data, checks.len);
+    json_object_finish(&w);
+    if (!ready)
+        exchange_add_header(x, "Retry-After", "1");
+    exchange_reply_json(x, ready ? 200 : 503, &body);
+    buf_fini(&checks);
+    buf_fini(&body);
+}
+
+static void handle_metrics(struct exchange *x)
+{
+    struct buf out = {0};
+
+    metrics_render(&out);
+    exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", out.data, out.len);
+    buf_fini(&out);
+}
+
+static void handle_openapi(struct exchange *x)
+{
+    struct buf *document = server_openapi_buf(x->server);
+
+    if (document->len == 0) /* the tables never change: written once */
+        openapi_write(document, server_routes(x->server), server_options(x->server)->title,
+                      BINDERY_VERSION);
+    exchange_reply_json(x, 200, document);
+}
+
+static const char readiness_schema[] =
+    "{\"type\":\"object\",\"required\":[\"ready\",\"checks\"],\"properties\":{\"ready\":{\"type\":"
+    "\"boolean\"},\"checks\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":"
+    "[\"name\",\"ready\"],\"properties\":{\"name\":{\"type\":\"string\"},\"ready\":{\"type\":"
+    "\"boolean\"},\"reason\":{\"type\":\"string\"}}}}}}";
+
+const struct route system_routes[] = {
+    {"GET", "/healthz", AUTH_NONE, ERRORS_DETAIL, ROUTE_WHILE_DRAINING, 0, handle_healthz,
+     "Whether the process lives", NULL,
+     "{\"type\":\"object\",\"properties\":{\"status\":{\"const\":\"ok\"}}}"},
+    {"GET", "/readyz", AUTH_NONE, ERRORS_DETAIL, ROUTE_WHILE_DRAINING, 0, handle_readyz,
+     "Whether the service can take requests; 503 with the reasons otherwise", NULL,
+     readiness_schema},
+    {"GET", "/metrics", AUTH_NONE, ERRORS_DETAIL, ROUTE_WHILE_DRAINING, 0, handle_metrics,
+     "Prometheus metrics", NULL, NULL},
+    {"GET", "/openapi.json", AUTH_NONE, ERRORS_DETAIL, ROUTE_WHILE_DRAINING, 0, handle_openapi,
+     "This document", NULL, "{\"type\":\"object\"}"},
+    {0},
+};
