@@ -197,6 +197,21 @@ static bool prepare_bwrap(struct start *s, struct arena *arena, struct error *er
     return true;
 }
 
+/* `path` as it is called inside the sandbox, where only Home and Workspace have their names: a data
+ * folder behind a link has two. */
+static const char *name_inside(struct arena *arena, const char *path, const char *folder)
+{
+    char real[PATH_MAX];
+    size_t len;
+
+    if (realpath(folder, real) == NULL || strcmp(real, folder) == 0)
+        return path;
+    len = strlen(real);
+    if (strncmp(path, real, len) != 0 || (path[len] != '/' && path[len] != '\0'))
+        return path;
+    return arena_printf(arena, "%s%s", folder, path + len);
+}
+
 /* Ours where the job runs under our uid and sees the machine's users; no look-up, which could load
  * a directory service. */
 static const char *user_name(const struct start *s)
@@ -232,6 +247,10 @@ static bool prepare(struct start *s, struct arena *arena, struct error *err)
         .cwd = spec->cwd,
         .limits = spec->limits,
     };
+    if (bwrap) {
+        s->jail.cwd = name_inside(arena, s->jail.cwd, spec->home);
+        s->jail.cwd = name_inside(arena, s->jail.cwd, spec->workspace);
+    }
     if (!bwrap && !(scoped ? make_temporary(s, arena, err) : script_in_place(s, err)))
         return false;
     s->jail.env =

@@ -60,6 +60,14 @@ static void kill_job(struct runner *r)
     r->next_kill_at = runner_now_ms() + KILL_EVERY_MS;
 }
 
+static void interrupt(struct runner *r)
+{
+    if (r->master >= 0)
+        (void)write_all(r->master, "\x03", 1); /* when it does not fit, SIGTERM follows */
+    else
+        signal_job(r, SIGINT);
+}
+
 static void terminate(struct runner *r, int64_t grace_ms)
 {
     int64_t now = runner_now_ms();
@@ -74,12 +82,9 @@ static void terminate(struct runner *r, int64_t grace_ms)
     r->terminating = true;
     r->kill_at = kill_at;
     r->term_at = now + (grace_ms / 2 < TERM_AFTER_MAX_MS ? grace_ms / 2 : TERM_AFTER_MAX_MS);
-    if (grace_ms <= 0)
-        return; /* the timers are due at once */
-    if (r->master >= 0)
-        (void)write_all(r->master, "\x03", 1); /* when it does not fit, SIGTERM follows */
-    else
-        signal_job(r, SIGINT);
+    /* Without a grace the timers are due at once. A job that has not begun yet could not notice. */
+    if (grace_ms > 0 && r->status_fd < 0)
+        interrupt(r);
 }
 
 static void fire_timers(struct runner *r, int64_t now)
@@ -187,6 +192,8 @@ static void take_status(struct runner *r)
         fprintf(stderr, "%s\n", err.message); /* a full disk; the job runs on without the record */
     close(r->status_fd);
     r->status_fd = -1;
+    if (r->terminating)
+        interrupt(r);
 }
 
 /* Reap whatever has ended; the first process decides how the job ended. */

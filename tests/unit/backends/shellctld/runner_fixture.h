@@ -190,6 +190,19 @@ __attribute__((unused)) static char *job_file(const struct test_job *job, const 
     return text ? text : strdup("");
 }
 
+/* Wait until the output holds `text`. */
+__attribute__((unused)) static void job_says(const struct test_job *job, const char *text)
+{
+    for (int i = 0; i < 2000; i++, usleep(5000)) {
+        char *out = job_file(job, "output.log");
+        bool said = strstr(out, text) != NULL;
+        free(out);
+        if (said)
+            return;
+    }
+    cr_assert_fail("the job never said %s", text);
+}
+
 /* Run to the end and compare status, code and output. */
 __attribute__((unused)) static void expect_run(struct place *p, const char *binding,
                                                enum runner_mode mode, const char *script, int code,

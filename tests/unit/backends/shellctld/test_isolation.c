@@ -520,6 +520,123 @@ Test(isolation, a_killed_runner_leaves_nothing)
     each_policy(body_runner_killed);
 }
 
+/* ---- names ------------------------------------------------------------------------------------- */
+
+static void body_linked(struct place *p)
+{
+    char link[96], home[160], workspace[160], real_cwd[160];
+    struct error err = {0};
+
+    snprintf(link, sizeof link, "%s-link", p->state);
+    cr_assert_eq(symlink(p->state, link), 0);
+    snprintf(home, sizeof home, "%s/homes/a", link);
+    snprintf(workspace, sizeof workspace, "%s/workspaces/a", link);
+    snprintf(real_cwd, sizeof real_cwd, "%s/workspaces/a", p->state);
+    struct test_job job = {0};
+    const struct runner_spec spec = {.mode = RUNNER_STDIO,
+                                     .scope = RUNNER_SCOPED,
+                                     .cols = 80,
+                                     .rows = 24,
+                                     .cwd = real_cwd,
+                                     .home = home,
+                                     .workspace = workspace};
+    snprintf(job.dir, sizeof job.dir, "%s/jobs/linked", p->state);
+    cr_assert_eq(mkdir(job.dir, 0700), 0);
+    char script[160];
+    snprintf(script, sizeof script, "%s/script", job.dir);
+    put_file(script, "echo x > f && cd \"$HOME\" && echo fine");
+    cr_assert(runner_spec_write(job.dir, &spec, &p->iso, &err), "%s", err.message);
+    cr_assert(job_runner_spawn(job.dir, &job.runner, &err), "%s", err.message);
+    job_end(&job);
+    char *out = job_file(&job, "output.log");
+    cr_assert_str_eq(out, "fine\n");
+    free(out);
+    unlink(link);
+}
+
+Test(isolation, a_data_folder_behind_a_link_works)
+{
+    each_policy(body_linked);
+}
+
+/* ---- sharing ----------------------------------------------------------------------------------- */
+
+/* Two bindings on one Workspace work on each other's files; their Homes stay apart. */
+static void body_shared(struct place *p)
+{
+    char workspace[128];
+
+    snprintf(workspace, sizeof workspace, "%s/workspaces/a", p->state);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 2; i++) {
+            char home[128], script[160];
+            struct error err = {0};
+            struct test_job job = {0};
+            snprintf(home, sizeof home, "%s/homes/%s", p->state, i == 0 ? "a" : "b");
+            const struct runner_spec spec = {.mode = RUNNER_STDIO,
+                                             .scope = RUNNER_SCOPED,
+                                             .cols = 80,
+                                             .rows = 24,
+                                             .cwd = workspace,
+                                             .home = home,
+                                             .workspace = workspace};
+            snprintf(job.dir, sizeof job.dir, "%s/jobs/shared-%d-%d", p->state, round, i);
+            cr_assert_eq(mkdir(job.dir, 0700), 0);
+            snprintf(script, sizeof script, "%s/script", job.dir);
+            put_file(script, "umask 077; echo line >> log; echo h >> \"$HOME/h\"; wc -l < log");
+            cr_assert(runner_spec_write(job.dir, &spec, &p->iso, &err), "%s", err.message);
+            cr_assert(job_runner_spawn(job.dir, &job.runner, &err), "%s", err.message);
+            job_end(&job);
+            char *out = job_file(&job, "output.log");
+            cr_assert_eq(atoi(out), round * 2 + i + 1, "%s", out);
+            free(out);
+        }
+    }
+}
+
+Test(isolation, a_shared_workspace_is_shared)
+{
+    each_policy(body_shared);
+}
+
+Test(isolation, a_shared_workspace_is_shared_as_user)
+{
+    each_policy_as_user(body_shared);
+}
+
+/* As root, each Workspace has its uid, and keeps it. */
+static void body_uids(struct place *p)
+{
+    char path[128];
+    struct stat a, b, again;
+
+    if ((p->iso.layers & LAYER_UID) == 0)
+        return;
+    snprintf(path, sizeof path, "%s/workspaces/a", p->state);
+    expect_run(p, "a", RUNNER_STDIO, "mkdir d; echo x > d/f", 0, "");
+    expect_run(p, "b", RUNNER_STDIO, "true", 0, "");
+    cr_assert_eq(stat(path, &a), 0);
+    snprintf(path, sizeof path, "%s/workspaces/b", p->state);
+    cr_assert_eq(stat(path, &b), 0);
+    cr_assert_geq(a.st_uid, p->iso.uid_first);
+    cr_assert_neq(a.st_uid, b.st_uid);
+    /* files that maintenance put there as root are handed over when the Home is new */
+    snprintf(path, sizeof path, "%s/homes/a", p->state);
+    cr_assert_eq(chown(path, 0, 0), 0);
+    snprintf(path, sizeof path, "%s/homes/a/from-snapshot", p->state);
+    put_file(path, "snapshot\n");
+    expect_run(p, "a", RUNNER_STDIO,
+               "cat \"$HOME/from-snapshot\" && echo more >> \"$HOME/from-snapshot\"", 0,
+               "snapshot\n");
+    cr_assert_eq(stat(path, &again), 0);
+    cr_assert_eq(again.st_uid, a.st_uid);
+}
+
+Test(isolation, every_workspace_has_a_uid)
+{
+    each_policy(body_uids);
+}
+
 /* ---- starts that must fail --------------------------------------------------------------------- */
 
 static void body_vanished(struct place *p)

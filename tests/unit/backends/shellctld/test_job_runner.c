@@ -177,6 +177,7 @@ Test(job_runner, terminate_kills_what_ignores_it)
     place_make(&p);
     struct test_job job = job_start(&p, NULL, RUNNER_PTY, NULL,
                                     "trap '' INT TERM HUP; echo up; while :; do sleep 1; done");
+    job_says(&job, "up\n");
     cr_assert(job_runner_terminate(job.dir, 300, &err), "%s", err.message);
     struct runner_exit end = job_end(&job);
     cr_assert_eq(end.status, RUNNER_TERMINATED);
@@ -191,6 +192,19 @@ Test(job_runner, terminate_kills_what_ignores_it)
     place_remove(&p);
 }
 
+Test(job_runner, a_signal_to_the_runner_is_a_terminate)
+{
+    struct place p;
+
+    place_make(&p);
+    struct test_job job = job_start(&p, NULL, RUNNER_PTY, NULL, "echo up; sleep 300");
+    job_says(&job, "up\n");
+    kill(job.runner.pid, SIGTERM);
+    struct runner_exit end = job_end(&job);
+    cr_assert_eq(end.status, RUNNER_TERMINATED);
+    place_remove(&p);
+}
+
 Test(job_runner, terminate_lets_handlers_finish)
 {
     struct place p;
@@ -200,18 +214,10 @@ Test(job_runner, terminate_lets_handlers_finish)
     struct test_job job =
         job_start(&p, NULL, RUNNER_PTY, NULL,
                   "trap 'echo bye; exit 7' INT; echo ready; while :; do sleep 0.05; done");
-    char *out;
-    for (int i = 0; i < 1000; i++) { /* until the handler stands */
-        out = job_file(&job, "output.log");
-        bool ready = strstr(out, "ready\n") != NULL;
-        free(out);
-        if (ready)
-            break;
-        usleep(5000);
-    }
+    job_says(&job, "ready\n");
     cr_assert(job_runner_terminate(job.dir, 10000, &err), "%s", err.message);
     struct runner_exit end = job_end(&job);
-    out = job_file(&job, "output.log");
+    char *out = job_file(&job, "output.log");
     cr_assert_eq(end.status, RUNNER_TERMINATED);
     cr_assert_eq(end.exit_code, 7, "%d", end.exit_code);
     cr_assert_not_null(strstr(out, "bye\n"), "%s", out);
