@@ -13,7 +13,6 @@ static struct {
     struct loop *loop;
     struct metric_series *turns;
     int64_t logged_ms;
-    uint64_t dropped_seen;
 } seen;
 
 static void on_op(void *ctx, const struct op *op)
@@ -38,15 +37,6 @@ static void on_turn(void *ctx, int64_t turn_us)
     LOG_WITH(LOG_WARN, "slow turn of the event loop", {"turn_us", text});
 }
 
-static void on_render(void *ctx)
-{
-    uint64_t dropped = log_dropped();
-
-    (void)ctx;
-    metric_add(METRIC_LOG_DROPPED, NULL, (double)(dropped - seen.dropped_seen));
-    seen.dropped_seen = dropped;
-}
-
 void observe_loop(struct loop *loop)
 {
     seen.loop = loop;
@@ -54,5 +44,4 @@ void observe_loop(struct loop *loop)
     seen.logged_ms = -SLOW_LOG_INTERVAL_MS;
     op_set_observer(on_op, NULL);
     loop_set_turn_observer(loop, on_turn, NULL);
-    metrics_on_render(on_render, NULL);
 }
