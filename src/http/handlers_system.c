@@ -15,30 +15,44 @@ static void handle_healthz(struct exchange *x)
     exchange_reply(x, 200, "application/json", body, sizeof(body) - 1);
 }
 
-static bool write_check(struct json_writer *w, const char *name, const char *why_not)
+static bool write_check(struct json_writer *w, const struct readiness *check)
 {
+    struct error err = {0};
+    bool ready = check->ready(check->ctx, &err);
+
     json_object_begin(w);
-    json_member_string(w, "name", name);
-    json_member_bool(w, "ready", why_not == NULL);
-    if (why_not != NULL)
-        json_member_string(w, "reason", why_not);
+    json_member_string(w, "name", check->name);
+    json_member_bool(w, "ready", ready);
+    if (!ready)
+        json_member_string(w, "reason", err.message);
+    if (check->describe != NULL) {
+        json_key(w, "facts");
+        check->describe(check->ctx, w);
+    }
     json_object_finish(w);
-    return why_not == NULL;
+    return ready;
+}
+
+static bool serving_ready(void *ctx, struct error *err)
+{
+    if (!http_server_draining(ctx))
+        return true;
+    error_set(err, ERR_DRAINING, "the service is shutting down");
+    return false;
 }
 
 static void handle_readyz(struct exchange *x)
 {
     const struct http_server_options *options = server_options(x->server);
-    bool draining = http_server_draining(x->server), ready;
+    const struct readiness serving = {"serving", serving_ready, NULL, x->server};
     struct buf checks = {0}, body = {0};
     struct json_writer w = {.out = &checks};
+    bool ready;
 
     json_array_begin(&w);
-    ready = write_check(&w, "serving", draining ? "the service is shutting down" : NULL);
-    for (size_t i = 0; i < options->n_readiness; i++) {
-        const struct readiness *r = &options->readiness[i];
-        ready = write_check(&w, r->name, r->why_not(r->ctx)) && ready;
-    }
+    ready = write_check(&w, &serving);
+    for (size_t i = 0; i < options->n_readiness; i++)
+        ready = write_check(&w, &options->readiness[i]) && ready;
     json_array_finish(&w);
     w = (struct json_writer){.out = &body};
     json_object_begin(&w);

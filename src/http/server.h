@@ -9,6 +9,7 @@
 #include "http/router.h"
 
 struct http_server;
+struct json_writer;
 
 /** The check of the Authorization header for routes with AUTH_API and AUTH_LEASE. */
 struct http_auth {
@@ -22,7 +23,8 @@ struct http_auth {
 /** One thing that must be well for /readyz (handlers_system.h). */
 struct readiness {
     const char *name;
-    const char *(*why_not)(void *ctx); /* NULL when ready; else why, valid until the next turn */
+    bool (*ready)(void *ctx, struct error *err);        /* false with the reason */
+    void (*describe)(void *ctx, struct json_writer *w); /* writes one JSON object; NULL: no facts */
     void *ctx;
 };
 
