@@ -53,7 +53,7 @@ static void on_timer(void *ctx)
     }
     switch (g->deadline) {
     case DEADLINE_HEAD:
-        if (g->search.begun) {
+        if (g->search.scanned > 0) {
             refuse_late(g, "the request head did not arrive in time");
             return;
         }
@@ -195,14 +195,20 @@ void gate_refuse(struct gate *g, const struct error *err)
 
 /* ---- a request's head ------------------------------------------------------------------------- */
 
+/* Where the next bytes are: what was held back comes before what was read later. */
 static struct evbuffer *gate_source(struct gate *g)
+{
+    return g->hold != NULL && evbuffer_get_length(g->hold) > 0 ? g->hold
+                                                               : bufferevent_get_input(g->bev);
+}
+
+/* The held bytes are the beginning of a head: put the rest behind them. */
+static bool hold_extend(struct gate *g, struct evbuffer *source)
 {
     struct evbuffer *input = bufferevent_get_input(g->bev);
 
-    if (g->hold == NULL || evbuffer_get_length(g->hold) == 0)
-        return input;
-    evbuffer_add_buffer(g->hold, input);
-    return g->hold;
+    return source == g->hold && evbuffer_get_length(input) > 0 &&
+           evbuffer_add_buffer(g->hold, input) == 0;
 }
 
 /* Give libevhtp a head without query and framing fields. Its input is empty here. */
@@ -289,7 +295,7 @@ static bool head_step(struct gate *g)
     long length;
 
     if (have == g->search.scanned && (have < limit || have == 0))
-        return false;
+        return hold_extend(g, source);
     bytes = (const char *)evbuffer_pullup(source, (ev_ssize_t)look);
     length = request_head_search(&g->search, bytes, look);
     if (length > 0) {
@@ -308,7 +314,7 @@ static bool head_step(struct gate *g)
     }
     if (g->deadline != DEADLINE_HEAD)
         gate_set_deadline(g, DEADLINE_HEAD, server_options(g->server)->header_timeout_ms);
-    return false;
+    return hold_extend(g, source);
 }
 
 /* ---- its body --------------------------------------------------------------------------------- */
@@ -354,19 +360,19 @@ static bool body_chunked_step(struct gate *g, struct evbuffer *source, struct ev
 
 static bool body_step(struct gate *g)
 {
-    struct evbuffer *source = g->hold != NULL && evbuffer_get_length(g->hold) > 0
-                                  ? g->hold
-                                  : bufferevent_get_input(g->bev);
+    struct evbuffer *source = gate_source(g);
     struct evbuffer_iovec v;
     size_t len;
 
+    if (g->paused)
+        return false;
     if (g->body_left == 0)
         return body_over(g);
     if (g->reply_done && !g->keep) { /* refused early: the rest is not worth reading */
         linger_begin(g);
         return true;
     }
-    if (g->paused || evbuffer_peek(source, -1, NULL, &v, 1) < 1 || v.iov_len == 0)
+    if (evbuffer_peek(source, -1, NULL, &v, 1) < 1 || v.iov_len == 0)
         return false;
     g->expects = false;
     if (g->body_left < 0)
@@ -403,12 +409,19 @@ void gate_send_continue(struct gate *g)
 
 /* ---- its reply -------------------------------------------------------------------------------- */
 
+/* Whether the rest of the body is short and sure to come. */
+static bool body_settled(const struct gate *g)
+{
+    if (g->state != GATE_BODY || g->body_left == 0)
+        return true;
+    return !g->expects && g->body_left > 0 && g->body_left <= DISCARD_MAX;
+}
+
 bool gate_fix_keep(struct gate *g, bool may_keep)
 {
-    bool body_done = g->state != GATE_BODY || g->body_left == 0;
-    bool can_discard = !g->expects && g->body_left >= 0 && g->body_left <= DISCARD_MAX;
+    bool consumed = g->x->stream != NULL; /* by a handler that answers while it reads */
 
-    g->keep = may_keep && g->client_keeps && !g->eof && (body_done || can_discard);
+    g->keep = may_keep && g->client_keeps && !g->eof && (consumed || body_settled(g));
     return g->keep;
 }
 
@@ -416,6 +429,9 @@ void gate_reply_done(struct gate *g, bool broken)
 {
     g->reply_done = true;
     g->broken = g->broken || broken;
+    g->keep = g->keep && body_settled(g);
+    if (g->state == GATE_BODY)
+        gate_set_deadline(g, DEADLINE_BODY, server_options(g->server)->body_timeout_ms);
     gate_discard_body(g);
     gate_wake(g);
 }
@@ -472,6 +488,22 @@ static bool gate_step(struct gate *g)
     return false;
 }
 
+/* Stop reading while input waits unread: TCP slows the client down. Not by the bufferevent's own
+ * high watermark: with that, libevent calls back without end for input that is left in place. */
+static void input_bound(struct gate *g)
+{
+    size_t waiting = evbuffer_get_length(bufferevent_get_input(g->bev));
+    size_t limit = server_max_header_bytes(g->server) + INPUT_SLACK;
+
+    if (waiting > limit && !g->read_off) {
+        g->read_off = true;
+        bufferevent_disable(g->bev, EV_READ);
+    } else if (waiting <= limit / 2 && g->read_off) {
+        g->read_off = false;
+        bufferevent_enable(g->bev, EV_READ);
+    }
+}
+
 static void gate_run(struct gate *g)
 {
     if (g->pumping || g->state == GATE_CLOSED)
@@ -480,6 +512,8 @@ static void gate_run(struct gate *g)
     while (gate_step(g))
         ;
     g->pumping = false;
+    if (g->state != GATE_CLOSED)
+        input_bound(g);
 }
 
 static void on_pump(void *ctx)
@@ -543,12 +577,11 @@ void gate_open(struct gate *g, struct http_server *server, struct loop *loop,
     bufferevent_setcb(bev, on_read, on_write, on_event, g);
     bufferevent_disable(bev, EV_WRITE);
     bufferevent_set_timeouts(bev, NULL, &stall);
-    bufferevent_setwatermark(bev, EV_READ, 0, options->max_header_bytes + INPUT_SLACK);
     gate_set_deadline(g, DEADLINE_HEAD, options->header_timeout_ms);
 }
 
 bool gate_is_idle(const struct gate *g)
 {
-    return g->state == GATE_HEAD && !g->search.begun &&
+    return g->state == GATE_HEAD && g->search.scanned == 0 &&
            evbuffer_get_length(bufferevent_get_input(g->bev)) == 0;
 }

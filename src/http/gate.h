@@ -62,7 +62,7 @@ struct gate {
     enum gate_deadline deadline;
     uint64_t requests;
     bool pumping, discard, paused, client_keeps, keep, expects, reply_done, eof, broken,
-        half_closed;
+        half_closed, read_off;
 };
 
 /** Take over a connection that libevhtp has just set up. */

@@ -148,7 +148,15 @@ class Edge:
         command = [binary, listen, *settings]
         if files is not None:
             command = ["prlimit", f"--nofile={files}:{files}", *command]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        # Freed memory that the sanitizer keeps aside would hide what the program holds.
+        asan = os.environ.get("ASAN_OPTIONS", "abort_on_error=1") + ":quarantine_size_mb=4"
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            env={**os.environ, "ASAN_OPTIONS": asan},
+        )
         self.addresses = [self.process.stdout.readline().strip() for _ in listen.split(",")]
         assert self.addresses[0], self.output()
         self.address = self.addresses[0]
@@ -169,7 +177,7 @@ class Edge:
             print(text[-6000:])
             return
         assert not SANITIZER_WORDS.search(text), text[-6000:]
-        assert self.process.returncode == 0, text[-6000:]
+        assert self.process.returncode == 0, f"{self.process.returncode}: {text[-6000:]}"
         self.drained = out.strip()
 
     def output(self) -> str:

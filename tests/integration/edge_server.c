@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct app {
     struct http_server *server;
@@ -20,7 +21,7 @@ struct app {
     struct event *term;
     int64_t drain_grace_ms, drain_timeout_ms, drain_settle_ms;
     char *token;
-    int handled, cancelled, gone, left;
+    int handled, napping, cancelled, gone, left;
 };
 
 static void reply_text(struct exchange *x, const char *text)
@@ -106,8 +107,9 @@ static void handle_counters(struct exchange *x)
     struct app *app = x->app;
     struct buf out = {0};
 
-    buf_addf(&out, "{\"handled\":%d,\"cancelled\":%d,\"gone\":%d,\"in_flight\":%d}", app->handled,
-             app->cancelled, app->gone, http_server_in_flight(app->server));
+    buf_addf(&out, "{\"handled\":%d,\"napping\":%d,\"cancelled\":%d,\"gone\":%d,\"in_flight\":%d}",
+             app->handled, app->napping, app->cancelled, app->gone,
+             http_server_in_flight(app->server));
     exchange_reply_json(x, 200, &out);
     buf_fini(&out);
 }
@@ -133,6 +135,7 @@ static enum op_poll nap_step(struct op *op)
 
     switch ((enum nap_state)op->state) {
     case NAP_START:
+        t->app->napping++;
         AWAIT(op, NAP_SLEEPING, op_sleep(op, t->ms));
         return OP_DONE;
     undo:
@@ -268,6 +271,7 @@ static void sink_on_end(struct exchange *x, void *ctx)
     struct stream *s = ctx;
     struct buf out = {0};
 
+    timer_cancel(x->loop, &s->resume);
     buf_addf(&out, "{\"bytes\":%lld,\"hash\":%u}", (long long)s->taken, s->hash);
     exchange_reply_json(x, 200, &out);
     buf_fini(&out);
@@ -422,12 +426,19 @@ int main(int argc, char **argv)
         fprintf(stderr, "edge_server: %s\n", err.message);
         return 1;
     }
+    signal(SIGTERM, SIG_IGN); /* what event_free puts back: a late second signal is no crash */
+    app.term = evsignal_new(loop_base(app.loop), SIGTERM, on_term, &app);
+    event_add(app.term, NULL);
     for (size_t i = 0; http_server_address(app.server, i) != NULL; i++)
         printf("%s\n", http_server_address(app.server, i));
     fflush(stdout);
-    app.term = evsignal_new(loop_base(app.loop), SIGTERM, on_term, &app);
-    event_add(app.term, NULL);
     loop_run(app.loop);
+    printf("drained %d\n", app.left);
+    fflush(stdout);
+    if (app.left > 0) { /* operations that still undo hold memory */
+        log_flush();
+        _exit(0);
+    }
     event_free(app.term);
     http_server_free(app.server);
     for (int i = 0; i < 3; i++)
@@ -436,6 +447,5 @@ int main(int argc, char **argv)
     log_init(LOG_INFO, LOG_LOGFMT, NULL);
     loop_free(app.loop);
     free(app.token);
-    printf("drained %d\n", app.left);
     return 0;
 }
