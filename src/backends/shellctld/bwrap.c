@@ -132,6 +132,11 @@ char **bwrap_arguments(struct arena *arena, const struct bwrap_view *view,
         writable(&w, view->workspace_source, view->workspace);
         writable(&w, view->home_source, view->home);
     }
+    if (view->hidden != NULL) {
+        option(&w, "--size", "4096", NULL);
+        option(&w, "--tmpfs", view->hidden, NULL);
+        option(&w, "--remount-ro", view->hidden, NULL);
+    }
     option(&w, "--remount-ro", "/dev", NULL);
     option(&w, "--remount-ro", "/", NULL);
     word(&w, "--");

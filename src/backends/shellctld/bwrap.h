@@ -18,6 +18,7 @@ enum { BWRAP_UID = 1000 }; /* uid and gid inside */
 struct bwrap_view {
     const char *home, *workspace;               /* inside; writable */
     const char *home_source, *workspace_source; /* outside, when they differ */
+    const char *hidden;                         /* folder covered by an empty one; NULL: none */
     int script_fd, passwd_fd, group_fd;         /* copied in, read-only; inherited by bwrap */
     bool whole_etc;                             /* Landlock narrows it to what is needed */
     bool network;                               /* the host's network instead of none */

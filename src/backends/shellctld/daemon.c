@@ -61,6 +61,19 @@ static bool is_private(const char *listen)
     return strncmp(listen, "unix:", 5) == 0;
 }
 
+/* Landlock only adds: it cannot take a folder out of one that a job may use. */
+static void warn_of_exposed_state(const struct daemon *d)
+{
+    const char *state = job_store_dir(d->launcher.store), *home = d->launcher.user_home;
+    size_t len = strlen(home);
+
+    if (d->launcher.confine_unscoped && (d->launcher.isolation.layers & LAYER_BWRAP) == 0 &&
+        strncmp(state, home, len) == 0 && state[len] == '/')
+        log_warn("jobs can reach the state folder %s, which lies in HOME: give --state-dir another "
+                 "place",
+                 state);
+}
+
 /* State, isolation, jobs of the last run. */
 static int open_state(struct daemon *d, struct error *err)
 {
@@ -82,6 +95,7 @@ static int open_state(struct daemon *d, struct error *err)
     l->user_home = o->user_home;
     l->confine_unscoped =
         !is_private(o->listen) && o->path_isolation && isolation.policy != ISOLATION_NONE;
+    warn_of_exposed_state(d);
     return 0;
 }
 

@@ -162,7 +162,7 @@ static void handle_tail(struct exchange *x)
     if (!read_scope(x, &scope) || (job = read_job(x, &scope)) == NULL)
         return;
     arena_on_free(x->arena, release_output, &result->output);
-    fd = open(job->output_path, O_RDONLY | O_CLOEXEC);
+    fd = open(job->output_path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     ok = window_read_tail(fd, limit, !job_status_is_terminal(job->status), &result->output, &window,
                           &err);
     if (fd >= 0)

@@ -4,6 +4,8 @@
 #include "backends/shellctld/job_process.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -16,17 +18,26 @@ void launcher_set_isolation(struct launcher *launcher, const struct isolation *i
     launcher->unbound_isolation.layers &= ~(unsigned)LAYER_UID;
 }
 
-/* HOME of a job. A confined one cannot choose; others take the request's, and it is made where it
- * is missing, as shellctl's runner does. */
-static const char *home_of(const struct launcher *launcher, const struct scope *scope,
-                           const struct run_request *request)
+/* HOME of a job. A confined one cannot choose, and it is never made; others take the request's, and
+ * it is made where it is missing, as shellctl's runner does. NULL with the fault INTERNAL. */
+static const char *home_of(const struct launcher *launcher, struct arena *arena,
+                           const struct scope *scope, const struct run_request *request,
+                           struct error *err)
 {
+    const char *home = launcher->user_home;
+    char resolved[PATH_MAX];
+
     if (scope_is_confined(scope))
         return scope->home;
     for (size_t i = 0; request->env != NULL && request->env[i] != NULL; i += 2)
         if (strcmp(request->env[i], "HOME") == 0 && request->env[i + 1][0] == '/')
-            return request->env[i + 1];
-    return launcher->user_home;
+            home = request->env[i + 1];
+    if ((mkdir(home, 0700) != 0 && errno != EEXIST) || realpath(home, resolved) == NULL) {
+        fault_set(err, FAULT_INTERNAL, "cannot make HOME %.200s: %s", home, strerror(errno));
+        return NULL;
+    }
+    /* An isolated job sees folders, not the links that lead to them. */
+    return launcher->confine_unscoped ? arena_strdup(arena, resolved) : home;
 }
 
 /* The request's variables without HOME, which the spec gives. */
@@ -76,11 +87,9 @@ struct job *job_launch(struct launcher *launcher, struct arena *arena, const str
     spec.cwd = scope_resolve_cwd(scope, arena, request->cwd, launcher->user_home, err);
     if (spec.cwd == NULL || !has_room(launcher, err))
         return NULL;
-    spec.home = home_of(launcher, scope, request);
-    if (!scope_is_confined(scope) && mkdir(spec.home, 0700) != 0 && errno != EEXIST) {
-        fault_set(err, FAULT_INTERNAL, "cannot make HOME %.200s: %s", spec.home, strerror(errno));
+    spec.home = home_of(launcher, arena, scope, request, err);
+    if (spec.home == NULL)
         return NULL;
-    }
     spec.workspace = scope_is_confined(scope) ? scope->workspace : unbound ? spec.cwd : NULL;
     spec.env = env_without_home(arena, request->env);
     job = job_store_create(launcher->store, launcher->jobs, &seed, err);

@@ -31,7 +31,7 @@ void job_result_of(struct job_result *ret, struct arena *arena, const struct job
 static bool read_window(struct job_wait *w, const struct job *job, struct error *err)
 {
     struct window window;
-    int fd = open(job->output_path, O_RDONLY | O_CLOEXEC);
+    int fd = open(job->output_path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     bool ok;
 
     buf_clear(&w->result.output);

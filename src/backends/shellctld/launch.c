@@ -146,6 +146,23 @@ static bool inherit(struct start *s, int fd)
     return fd >= 0;
 }
 
+static bool is_below(const char *path, const char *folder)
+{
+    size_t len = strlen(folder);
+
+    return strncmp(path, folder, len) == 0 && (path[len] == '/' || len == 1);
+}
+
+/* The daemon's own folder, when the job would see it inside its Home or Workspace. */
+static const char *hidden_folder(const struct launch *launch)
+{
+    const struct runner_spec *spec = launch->spec;
+
+    return is_below(launch->state_dir, spec->home) || is_below(launch->state_dir, spec->workspace)
+               ? launch->state_dir
+               : NULL;
+}
+
 static bool prepare_bwrap(struct start *s, struct arena *arena, struct error *err)
 {
     const struct runner_spec *spec = s->launch->spec;
@@ -158,6 +175,7 @@ static bool prepare_bwrap(struct start *s, struct arena *arena, struct error *er
     struct bwrap_view view = {
         .home = spec->home,
         .workspace = spec->workspace,
+        .hidden = hidden_folder(s->launch),
         .whole_etc = (s->layers & LAYER_LANDLOCK) != 0,
         .network = (s->layers & LAYER_NETNS) == 0,
         .temporary_bytes = spec->limits.max_memory_bytes / 2,
