@@ -4,6 +4,7 @@ extra and missing keys, its paths, bodies, timeouts and way of decoding.
 Used against the daemon itself and, unmodified, through a lease's data plane.
 """
 
+import contextlib
 import os
 import re
 from typing import Literal
@@ -231,3 +232,23 @@ class ShellctlClient:
 
     def run_to_end(self, script, **options) -> tuple[JobResult, str]:
         return self.finish(self.run(script, **options))
+
+
+# ---- for tests ------------------------------------------------------------------------------------
+
+
+def client_of(daemon, **options) -> ShellctlClient:
+    """A client of a harness.Daemon."""
+    return ShellctlClient(daemon.url, token=daemon.token, **options)
+
+
+@contextlib.contextmanager
+def fails(status: int, code: str):
+    """What is called inside must end in this error."""
+    try:
+        yield
+    except ShellctlClientError as error:
+        assert (error.status_code, error.code) == (status, code), str(error)
+        assert error.message
+    else:
+        raise AssertionError(f"no error; expected {status} {code}")
