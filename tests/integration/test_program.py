@@ -65,7 +65,9 @@ def test_health_of_a_server_that_is_not_ready(bindery, peer):
     assert done.returncode == 1 and "503" in done.stdout
 
 
-@pytest.mark.parametrize("listen", ["127.0.0.1:{port}", "unix:/nowhere/s", "nonsense", "unix:" + "x" * 200])
+@pytest.mark.parametrize(
+    "listen", ["127.0.0.1:{port}", "unix:/nowhere/s", "nonsense", "unix:" + "x" * 200]
+)
 def test_health_where_nobody_listens(bindery, listen):
     listen = listen.format(port=harness.free_port())
     done = run(bindery, "health", BINDERY_LISTEN=listen)

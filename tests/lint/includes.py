@@ -57,7 +57,7 @@ def problems_of(path: Path):
         return
     allowed = FOLDERS[here]
     for quote, target in INCLUDE.findall(path.read_text()):
-        line = f'src/{name} includes {target}'
+        line = f"src/{name} includes {target}"
         for header, users in LIBRARIES.items():
             if target.startswith(header) and not any(Path(name).match(user) for user in users):
                 yield f"{line}: only {', '.join(users)} may"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The reference pages in docs/ say what the tables say.
 
-    tests/lint/pages.py BINDERY            fails when a page is stale
-    tests/lint/pages.py BINDERY --write    writes them anew
+tests/lint/pages.py BINDERY            fails when a page is stale
+tests/lint/pages.py BINDERY --write    writes them anew
 """
 
 import subprocess

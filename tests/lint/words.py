@@ -15,7 +15,10 @@ TEXT = {".c", ".h", ".def", ".py", ".md", ".txt", ".cmake", ".yaml", ".yml", ".j
 
 def tracked() -> list[Path]:
     listing = subprocess.run(
-        ["git", "-c", f"safe.directory={TOP}", "-C", TOP, "ls-files", "-z"], capture_output=True, text=True, check=True
+        ["git", "-c", f"safe.directory={TOP}", "-C", TOP, "ls-files", "-z"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     return [TOP / name for name in listing.split("\0") if name]
 
