@@ -54,7 +54,7 @@ static void work_set_row(struct ledger_work *work, void *row)
 static void decode_works(struct db_call *call)
 {
     const struct work_call *want = call->ret;
-    const struct db_result *result = &call->steps[0].result;
+    const struct db_result *result = &call->steps[call->number].result;
 
     want->ret->n = result->n_rows;
     want->ret->items = arena_alloc(call->arena, (result->n_rows + 1) * sizeof(*want->ret->items));
@@ -76,6 +76,9 @@ void ledger_sql_claim_work(struct ledger *l, struct op *op, enum work_kind kind,
     PRE(kind < WORK_KINDS && limit > 0);
     *want = (struct work_call){ret, kind};
     call->ret = want;
+    if (kind == WORK_SNAPSHOT)
+        db_add(call, SQL_RETIRE_CUT_SNAPSHOTS, "i", now);
+    call->number = call->n_steps;
     if (kind == WORK_CREATING)
         db_add(call, SQL_WORK_CREATING, "tiiii", s->self, now + claim_ms, now, (int64_t)limit,
                now - settle_ms);

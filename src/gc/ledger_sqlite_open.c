@@ -167,6 +167,16 @@ static int set_up(struct db_sqlite *s, struct error *err)
                      "PRAGMA cache_size=-8000; PRAGMA temp_store=MEMORY;");
     if (rc == SQLITE_OK)
         rc = migrate(s, (int)version);
+    /* This process has the file alone: whoever held a claim is dead. */
+    if (rc == SQLITE_OK)
+        rc = exec(s, "UPDATE bindings SET claimed_until=0 "
+                     "WHERE status IN ('creating','retired') AND claimed_until>0;"
+                     "UPDATE workspaces SET claimed_until=0 "
+                     "WHERE status IN ('creating','retired') AND claimed_until>0;"
+                     "UPDATE home_snapshots SET claimed_until=0 "
+                     "WHERE status IN ('creating','retired') AND claimed_until>0;"
+                     "UPDATE orphans SET claimed_until=0 "
+                     "WHERE status='retired' AND claimed_until>0;");
     sqlite3_busy_timeout(s->handle, 0); /* on the loop nothing waits inside SQLite */
     return rc;
 }

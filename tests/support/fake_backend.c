@@ -8,6 +8,7 @@ struct fake_thing {
     struct list link;
     char ref[32], other[32];
     char binding_id[64]; /* "" = not known */
+    bool hidden;
 };
 
 struct fake_plane {
@@ -62,6 +63,11 @@ void fake_backend_lose(struct fake_backend *fake, const char *binding_ref)
     drop_thing(&fake->bindings, binding_ref, &fake->live_bindings);
 }
 
+void fake_backend_hide(struct fake_backend *fake, const char *binding_ref)
+{
+    find_thing(&fake->bindings, binding_ref)->hidden = true;
+}
+
 static struct plane *new_plane(struct fake_backend *fake, const char *ref)
 {
     struct fake_plane *p = xcalloc(1, sizeof(*p));
@@ -105,6 +111,8 @@ static void list_all(struct fake_backend *fake, struct arena *arena, struct back
     *ret_n = 0;
     LIST_FOREACH_SAFE (it, next, &fake->bindings) {
         struct fake_thing *thing = container_of(it, struct fake_thing, link);
+        if (thing->hidden)
+            continue;
         (*ret)[(*ret_n)++] = (struct backend_item){
             .binding_ref = arena_strdup(arena, thing->ref),
             .workspace_ref = arena_strdup(arena, thing->other),

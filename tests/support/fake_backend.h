@@ -47,5 +47,7 @@ void fake_backend_free(struct fake_backend *fake);
 /** Make a binding exist, or vanish, without any call. */
 const char *fake_backend_add(struct fake_backend *fake);
 void fake_backend_lose(struct fake_backend *fake, const char *binding_ref);
+/** Leave it out of lists; it exists all the same. */
+void fake_backend_hide(struct fake_backend *fake, const char *binding_ref);
 void fake_backend_fail(struct fake_backend *fake, enum fake_call call, int times,
                        enum err_code code);

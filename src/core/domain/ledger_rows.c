@@ -66,3 +66,16 @@ void ledger_row_set(void *row, const struct ledger_column *column, const char *t
     else
         *(int64_t *)(void *)at = number;
 }
+
+void *ledger_row_copy(struct arena *arena, enum ledger_kind kind, const void *row)
+{
+    const struct ledger_table *table = ledger_table(kind);
+    void *copy = arena_alloc(arena, table->row_size);
+
+    for (size_t i = 0; i < table->n_columns; i++) {
+        int64_t number;
+        const char *text = ledger_row_get(row, &table->columns[i], &number);
+        ledger_row_set(copy, &table->columns[i], arena_strdup(arena, text), number);
+    }
+    return copy;
+}

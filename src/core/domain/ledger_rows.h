@@ -11,6 +11,8 @@
  */
 #pragma once
 
+#include "core/runtime/arena.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -176,6 +178,8 @@ const struct ledger_table *ledger_table(enum ledger_kind kind);
 /** Read a column of a row: the text, or the number through *ret_number (then NULL). */
 const char *ledger_row_get(const void *row, const struct ledger_column *column,
                            int64_t *ret_number);
+/** A copy of a row, texts and all. */
+void *ledger_row_copy(struct arena *arena, enum ledger_kind kind, const void *row);
 /** Write one; `text` is borrowed. */
 void ledger_row_set(void *row, const struct ledger_column *column, const char *text,
                     int64_t number);

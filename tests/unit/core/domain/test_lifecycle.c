@@ -1,252 +1,17 @@
 /* Bindings with a ledger: made once, recorded before they exist, and never left behind. Over the
  * fake backend and a ledger in a file. */
-#include "core/domain/lifecycle.h"
-#include "gc/ledger_sqlite.h"
-#include "support/fake_backend.h"
+#include "support/lifecycle_world.h"
 #include "support/op_torture.h"
 
-#include <criterion/criterion.h>
-#include <criterion/new/assert.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 TestSuite(lifecycle, .timeout = 60);
-
-struct world {
-    char dir[64];
-    struct loop *loop;
-    struct arena *arena;
-    struct fake_backend *fake;
-    struct broker *broker;
-    struct ledger *ledger;
-    struct lifecycle *lc;
-    int poked;
-};
-
-static void on_poke(void *ctx)
-{
-    ((struct world *)ctx)->poked++;
-}
-
-static struct world *world_new(struct loop *loop, unsigned caps,
-                               const struct lifecycle_options *options)
-{
-    const struct broker_options broker = {.acquire_timeout_ms = 5000,
-                                          .create_timeout_ms = 60000,
-                                          .destroy_timeout_ms = 60000,
-                                          .snapshot_timeout_ms = 60000,
-                                          .leases = {60000, 3600000, 86400000, 0, 0},
-                                          .lease_secret = "a secret of some length"};
-    struct lifecycle_options mine = options != NULL ? *options : (struct lifecycle_options){0};
-    struct world *w = xcalloc(1, sizeof(*w));
-    char path[96];
-    struct error err;
-
-    snprintf(w->dir, sizeof(w->dir), "/tmp/bindery-lc.XXXXXX");
-    cr_assert(mkdtemp(w->dir) != NULL);
-    snprintf(path, sizeof(path), "%s/ledger.db", w->dir);
-    w->loop = loop;
-    w->arena = arena_new();
-    w->fake = fake_backend_new(loop, caps);
-    w->fake->script[FAKE_CREATE].delay_ms = 1000;
-    w->broker = broker_new(loop, &w->fake->backend, &broker);
-    w->ledger = ledger_sqlite_open(loop, path, &err);
-    cr_assert(w->ledger != NULL, "%s", err.message);
-    mine.retired = on_poke;
-    mine.ctx = w;
-    w->lc = lifecycle_new(loop, w->broker, w->ledger, &mine);
-    return w;
-}
-
-static void settle(struct world *w)
-{
-    loop_advance_ms(w->loop, 70000);
-}
-
-static void world_free(struct world *w)
-{
-    char command[128];
-
-    lease_end_all(broker_leases(w->broker), LEASE_DRAINED);
-    settle(w);
-    lifecycle_free(w->lc);
-    w->ledger->ops->close(w->ledger);
-    broker_free(w->broker);
-    fake_backend_free(w->fake);
-    arena_free(w->arena);
-    snprintf(command, sizeof(command), "rm -rf '%s'", w->dir);
-    cr_assert(eq(int, system(command), 0));
-    free(w);
-}
-
-/* ---- calls ----------------------------------------------------------------------------------------- */
-
-struct caller {
-    struct op op;
-    struct world *w;
-    struct owner_request request;
-    struct owner_binding found;
-    struct binding_spec spec;
-    struct binding made;
-    struct destroy_spec destroy;
-    struct ledger_retire retire;
-    struct ledger_retired retired;
-    struct lease_grant grant;
-    void (*start)(struct caller *c);
-    bool over;
-    struct error error;
-};
-
-enum { CALLER_START, CALLER_CALLING };
-static const char *const caller_states[] = {"start", "calling"};
-
-static enum op_poll caller_step(struct op *op)
-{
-    struct caller *c = container_of(op, struct caller, op);
-
-    switch (op->state) {
-    case CALLER_START:
-        AWAIT(op, CALLER_CALLING, c->start(c));
-    undo:
-        return OP_DONE;
-    }
-    unreachable_state(op);
-}
-
-static const struct op_type caller_type = {"caller", caller_states, 2, caller_step, NULL};
-
-static void note_end(struct op *op, void *ctx)
-{
-    struct caller *c = ctx;
-
-    c->over = true;
-    c->error = op->error;
-}
-
-static struct caller *caller_new(struct world *w)
-{
-    struct caller *c = OP_ROOT(w->loop, &caller_type, caller, w->arena);
-
-    c->w = w;
-    return c;
-}
-
-static void call_load(struct caller *c)
-{
-    lifecycle_load_or_create(c->w->lc, &c->op, &c->request, &c->found);
-}
-
-static void call_create(struct caller *c)
-{
-    lifecycle_create_binding(c->w->lc, &c->op, &c->spec, &c->made);
-}
-
-static void call_destroy(struct caller *c)
-{
-    lifecycle_destroy_binding(c->w->lc, &c->op, &c->destroy);
-}
-
-static void call_retire(struct caller *c)
-{
-    lifecycle_retire(c->w->lc, &c->op, &c->retire, &c->retired);
-}
-
-static void call_acquire(struct caller *c)
-{
-    lifecycle_acquire(c->w->lc, &c->op, c->destroy.binding_ref, 0, &c->grant);
-}
-
-static struct caller *loader(struct world *w, const char *owner_id)
-{
-    struct caller *c = caller_new(w);
-
-    c->request = (struct owner_request){.owner = {"t-1", "conversation", owner_id, "root"},
-                                        .app_id = "app-1",
-                                        .generation = {"agent-1", NULL, "v-1", "snapshot"}};
-    c->start = call_load;
-    op_start(&c->op, note_end, c);
-    return c;
-}
-
-static struct caller *creator(struct world *w, const char *id, const char *agent)
-{
-    struct caller *c = caller_new(w);
-
-    c->spec = (struct binding_spec){.tenant_id = "t-1",
-                                    .agent_id = agent,
-                                    .binding_id = id,
-                                    .workspace_id = arena_printf(w->arena, "w-%s", id)};
-    c->start = call_create;
-    op_start(&c->op, note_end, c);
-    return c;
-}
-
-static struct caller *run(struct world *w, void (*start)(struct caller *c), const char *ref,
-                          const char *workspace_ref)
-{
-    struct caller *c = caller_new(w);
-
-    c->destroy = (struct destroy_spec){ref, workspace_ref, workspace_ref != NULL};
-    c->start = start;
-    op_start(&c->op, note_end, c);
-    loop_advance_ms(w->loop, 5000);
-    cr_assert(c->over);
-    return c;
-}
-
-static struct ledger_page rows(struct world *w, enum ledger_kind kind);
-
-struct lister {
-    struct op op;
-    struct world *w;
-    enum ledger_kind kind;
-    struct ledger_filter filter;
-    struct ledger_page page;
-};
-
-static enum op_poll lister_step(struct op *op)
-{
-    struct lister *l = container_of(op, struct lister, op);
-
-    switch (op->state) {
-    case CALLER_START:
-        AWAIT(op, CALLER_CALLING,
-              l->w->ledger->ops->list(l->w->ledger, op, l->kind, &l->filter, &l->page));
-    undo:
-        return OP_DONE;
-    }
-    unreachable_state(op);
-}
-
-static const struct op_type lister_type = {"lister", caller_states, 2, lister_step, NULL};
-
-static struct ledger_page rows(struct world *w, enum ledger_kind kind)
-{
-    struct lister *l = OP_ROOT(w->loop, &lister_type, lister, w->arena);
-
-    l->w = w;
-    l->kind = kind;
-    l->filter.limit = 1000;
-    op_start(&l->op, NULL, NULL);
-    loop_turn(w->loop, false);
-    loop_turn(w->loop, false);
-    cr_assert(l->op.done);
-    return l->page;
-}
-
-static struct loop *new_loop(void)
-{
-    return loop_new(
-        &(struct loop_options){.virtual_clock = true, .virtual_wall_ms = 1700000000000});
-}
 
 /* ---- owners ------------------------------------------------------------------------------------------- */
 
 Test(lifecycle, first_call_creates_and_later_calls_find)
 {
-    struct loop *loop = new_loop();
+    struct loop *loop = world_loop();
     struct world *w = world_new(loop, 0, NULL);
     struct caller *first = loader(w, "c-1"), *later;
 
@@ -265,7 +30,7 @@ Test(lifecycle, first_call_creates_and_later_calls_find)
 
 Test(lifecycle, fifty_first_calls_make_one_sandbox)
 {
-    struct loop *loop = new_loop();
+    struct loop *loop = world_loop();
     struct world *w = world_new(loop, 0, NULL);
     struct caller *callers[50];
     int created = 0;
@@ -286,7 +51,7 @@ Test(lifecycle, fifty_first_calls_make_one_sandbox)
 
 Test(lifecycle, waiters_get_the_creators_error_and_the_next_call_creates)
 {
-    struct loop *loop = new_loop();
+    struct loop *loop = world_loop();
     struct world *w = world_new(loop, 0, NULL);
     struct caller *a, *b;
 
@@ -309,7 +74,7 @@ Test(lifecycle, waiters_get_the_creators_error_and_the_next_call_creates)
 
 Test(lifecycle, waiter_takes_over_when_the_creators_caller_went_away)
 {
-    struct loop *loop = new_loop();
+    struct loop *loop = world_loop();
     struct world *w = world_new(loop, 0, NULL);
     struct caller *a = loader(w, "c-1"), *b;
 
@@ -327,7 +92,7 @@ Test(lifecycle, waiter_takes_over_when_the_creators_caller_went_away)
 
 Test(lifecycle, another_generation_is_refused)
 {
-    struct loop *loop = new_loop();
+    struct loop *loop = world_loop();
     struct world *w = world_new(loop, 0, NULL);
     struct caller *c = loader(w, "c-1");
 
@@ -347,7 +112,7 @@ Test(lifecycle, another_generation_is_refused)
 
 Test(lifecycle, lost_binding_is_told_and_replaced_only_when_asked)
 {
-    struct loop *loop = new_loop();
+    struct loop *loop = world_loop();
     struct world *w = world_new(loop, 0, NULL);
     struct caller *c = loader(w, "c-1"), *acquire;
 
@@ -371,7 +136,7 @@ Test(lifecycle, lost_binding_is_told_and_replaced_only_when_asked)
 
 Test(lifecycle, dead_creators_sandbox_is_found_and_not_made_again)
 {
-    struct loop *loop = new_loop();
+    struct loop *loop = world_loop();
     struct world *w = world_new(loop, BACKEND_FINDS, NULL);
     struct caller *a, *b;
 
@@ -393,7 +158,7 @@ Test(lifecycle, dead_creators_sandbox_is_found_and_not_made_again)
 
 Test(lifecycle, limits_of_a_tenant_answer_429)
 {
-    struct loop *loop = new_loop();
+    struct loop *loop = world_loop();
     struct world *w = world_new(loop, 0, &(struct lifecycle_options){.tenant_max_bindings = 5});
     int made = 0, refused = 0;
     struct caller *c[20];
@@ -414,7 +179,7 @@ Test(lifecycle, limits_of_a_tenant_answer_429)
 
 Test(lifecycle, quota_is_given_back_by_failed_creates)
 {
-    struct loop *loop = new_loop();
+    struct loop *loop = world_loop();
     struct world *w = world_new(loop, 0, &(struct lifecycle_options){.tenant_max_bindings = 5});
     struct caller *c;
 
@@ -441,7 +206,7 @@ Test(lifecycle, quota_is_given_back_by_failed_creates)
 
 Test(lifecycle, binding_id_is_an_idempotency_key)
 {
-    struct loop *loop = new_loop();
+    struct loop *loop = world_loop();
     struct world *w = world_new(loop, 0, NULL);
     struct caller *a = creator(w, "b-1", "agent-1"), *same = creator(w, "b-1", "agent-1");
     struct caller *other = creator(w, "b-1", "agent-2");
@@ -464,7 +229,7 @@ Test(lifecycle, binding_id_is_an_idempotency_key)
 
 Test(lifecycle, failed_destroy_leaves_the_row_to_the_collector)
 {
-    struct loop *loop = new_loop();
+    struct loop *loop = world_loop();
     struct world *w = world_new(loop, 0, NULL);
     struct caller *c = creator(w, "b-1", "agent-1");
     struct ledger_workspace *row;
@@ -483,9 +248,9 @@ Test(lifecycle, failed_destroy_leaves_the_row_to_the_collector)
 
 Test(lifecycle, retired_binding_gives_no_lease)
 {
-    struct loop *loop = new_loop();
+    struct loop *loop = world_loop();
     struct world *w = world_new(loop, 0, &(struct lifecycle_options){.retire_grace_ms = 30000});
-    struct caller *c = loader(w, "c-1"), *r = caller_new(w);
+    struct caller *c = loader(w, "c-1");
     struct ledger_workspace *row;
     const char *ref;
 
@@ -493,12 +258,7 @@ Test(lifecycle, retired_binding_gives_no_lease)
     ref = c->found.row->binding_ref;
     c = run(w, call_acquire, ref, NULL);
     cr_assert(eq(int, c->error.code, ERR_NONE));
-    r->retire = (struct ledger_retire){
-        .tenant_id = "t-1", .app_id = "app-1", .owner_type = "conversation", .owner_id = "c-1"};
-    r->start = call_retire;
-    op_start(&r->op, note_end, r);
-    loop_advance_ms(loop, 100);
-    cr_assert(eq(sz, r->retired.n_bindings, 1));
+    cr_assert(eq(sz, retire_owner(w, "c-1")->retired.n_bindings, 1));
     c = run(w, call_acquire, ref, NULL);
     cr_assert(eq(int, c->error.code, ERR_BINDING_LOST));
     cr_assert(eq(int, lease_count(broker_leases(w->broker)), 1), "the live one goes on");
@@ -536,7 +296,7 @@ static void torture_check(struct torture_run *run)
     struct ledger_page bindings, orphans;
     int known = 0;
 
-    settle(w);
+    world_settle(w);
     bindings = rows(w, LEDGER_BINDINGS);
     orphans = rows(w, LEDGER_ORPHANS);
     for (size_t i = 0; i < bindings.n; i++) {
