@@ -181,7 +181,10 @@ static void add_field(struct buf *line, const char *key, const char *value)
     }
     if (line->len != 0)
         buf_addc(line, json ? ',' : ' ');
-    buf_addf(line, json ? "\"%s\":" : "%s=", key);
+    if (json)
+        buf_addc(line, '"');
+    buf_adds(line, key);
+    buf_adds(line, json ? "\":" : "=");
     value = clean.len == 0 ? "" : clean.data;
     if (json || needs_quotes(value))
         json_string(&(struct json_writer){.out = line}, value);
@@ -248,7 +251,10 @@ void log_write(enum log_level level, const struct log_field *fields, const char 
         return;
     buf_clear(&message);
     va_start(args, format);
-    buf_vaddf(&message, format, args);
+    if (strcmp(format, "%s") == 0) /* what LOG_WITH gives: no formatting on the way of requests */
+        buf_adds(&message, va_arg(args, const char *));
+    else
+        buf_vaddf(&message, format, args);
     va_end(args);
     confess_dropped();
     queue_line(level, fields, buf_text(&message));
