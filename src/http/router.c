@@ -231,7 +231,6 @@ static bool method_matches(const struct route *route, const char *method)
  * tables, so that a literal segment wins over a parameter in the same place. */
 struct walk {
     const char *path;
-    size_t len;
     uint32_t hash;
     size_t fixed, at;
     struct split split;
@@ -258,13 +257,14 @@ static const struct compiled *walk_next(const struct router *router, struct walk
     return NULL;
 }
 
-static struct walk walk_begin(const struct router *router, const char *path)
+/* Leaves `split` alone: most walks end before it is needed. */
+static void walk_begin(struct walk *w, const struct router *router, const char *path)
 {
-    struct walk w = {.path = path, .len = strlen(path)};
-
-    w.hash = path_hash(path, w.len);
-    w.fixed = router->buckets[w.hash & (router->n_buckets - 1)];
-    return w;
+    w->path = path;
+    w->hash = path_hash(path, strlen(path));
+    w->fixed = router->buckets[w->hash & (router->n_buckets - 1)];
+    w->at = 0;
+    w->is_split = false;
 }
 
 static bool matches_without_slash(const struct router *router, const char *path)
@@ -277,16 +277,17 @@ static bool matches_without_slash(const struct router *router, const char *path)
         return false;
     memcpy(shorter, path, len - 1);
     shorter[len - 1] = '\0';
-    w = walk_begin(router, shorter);
+    walk_begin(&w, router, shorter);
     return walk_next(router, &w) != NULL;
 }
 
 enum route_outcome router_find(const struct router *router, const char *method, const char *path,
                                struct route_match *ret)
 {
-    struct walk w = walk_begin(router, path);
     const struct compiled *row, *other = NULL, *get = NULL;
+    struct walk w;
 
+    walk_begin(&w, router, path);
     *ret = (struct route_match){0};
     while ((row = walk_next(router, &w)) != NULL) {
         if (method_matches(row->route, method))
@@ -312,9 +313,10 @@ enum route_outcome router_find(const struct router *router, const char *method, 
 
 void router_allow(const struct router *router, const char *path, struct buf *out)
 {
-    struct walk w = walk_begin(router, path);
     const struct compiled *row;
+    struct walk w;
 
+    walk_begin(&w, router, path);
     while ((row = walk_next(router, &w)) != NULL) {
         if (row->route->method == NULL)
             continue;
