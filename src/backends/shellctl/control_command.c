@@ -131,7 +131,7 @@ static enum op_poll control_step(struct op *op)
         judge(c);
     undo:
         note_lost_job(c);
-        if (c->job_id != NULL && c->endpoint->dialer == NULL) {
+        if (c->job_id != NULL && c->endpoint->dialer == NULL && !c->command.await_delete) {
             job_delete_later(c->backend, c->endpoint, c->job_id);
         } else if (c->job_id != NULL) {
             op_begin_undo(op, DELETE_BUDGET_MS);

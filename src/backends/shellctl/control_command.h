@@ -14,6 +14,7 @@ struct control_command {
     enum shellctl_mode mode;
     int64_t deadline_ms; /* for everything but the deletion of the job */
     const char *phase;   /* static text for the deadline's message: "the validation probe" */
+    bool await_delete;   /* end only when the job is deleted: nothing of it runs any more */
     bool repeatable; /* may run twice: then a job that shellctl has forgotten is run again once */
 };
 

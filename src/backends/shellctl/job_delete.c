@@ -5,7 +5,7 @@
 #include "core/runtime/log.h"
 #include "core/runtime/metrics.h"
 
-enum { ATTEMPTS = 3, PAUSE_MS = 1000 };
+enum { ATTEMPTS = 3, PAUSE_MS = 250 };
 
 struct job_delete {
     struct op op;
@@ -13,16 +13,27 @@ struct job_delete {
     const struct endpoint *endpoint;
     const char *job_id;
     int attempts;
+    struct list link; /* in `running` */
 };
 
 enum delete_state { DELETE_START, DELETE_ASKING, DELETE_PAUSING };
 static const char *const delete_states[] = {"start", "asking", "pausing"};
 
-static int running;
+static struct list running = LIST_INIT(running);
 
 int job_deletes_running(void)
 {
-    return running;
+    int n = 0;
+
+    for (struct list *it = running.next; it != &running; it = it->next)
+        n++;
+    return n;
+}
+
+void job_deletes_cancel(void)
+{
+    for (struct list *it = running.next; it != &running; it = it->next)
+        op_cancel(&container_of(it, struct job_delete, link)->op, "the process ends");
 }
 
 void job_delete_failed(struct backend *b, const char *job_id, const struct error *why)
@@ -60,7 +71,7 @@ static void on_deleted(struct op *op, void *ctx)
 {
     struct job_delete *d = ctx;
 
-    running--;
+    list_remove(&d->link);
     if (op_failed(op))
         job_delete_failed(d->backend, d->job_id, &op->error);
 }
@@ -73,6 +84,7 @@ void job_delete_later(struct backend *b, const struct endpoint *endpoint, const 
     d->backend = b;
     d->endpoint = shellctl_endpoint_copy(d->op.arena, endpoint);
     d->job_id = arena_strdup(d->op.arena, job_id);
-    running++;
+    list_init(&d->link);
+    list_push(&running, &d->link);
     op_start(&d->op, on_deleted, d);
 }

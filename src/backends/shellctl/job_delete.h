@@ -12,5 +12,9 @@ void job_delete_later(struct backend *b, const struct endpoint *endpoint, const 
 /** Count a job that stays behind; `job_id` NULL when not even its id is known. */
 void job_delete_failed(struct backend *b, const char *job_id, const struct error *why);
 
-/** Deletes that are under way in the whole process; for tests and shutdown. */
+/** Deletes that are under way in the whole process. A process that ends waits for them a little,
+ * then cancels them; none may be left when its HTTP client is freed. */
 int job_deletes_running(void);
+
+/** Cancel all that are under way: over after the next turn of the loop, counted as failures. */
+void job_deletes_cancel(void);

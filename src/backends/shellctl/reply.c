@@ -79,6 +79,18 @@ bool shellctl_says_gone(const struct error *err)
     return err->code == ERR_UPSTREAM_STATUS && shellctl_code_says_gone(err->upstream_code);
 }
 
+void shellctl_wrap_error(struct error *err, enum err_code code)
+{
+    if (err->code == ERR_UPSTREAM_STATUS &&
+        (err->upstream_status == 401 || err->upstream_status == 403))
+        err->code = ERR_BACKEND_AUTH;
+    else if (err->code == ERR_UPSTREAM_STATUS && err->upstream_status == 429)
+        err->code = ERR_RATE_LIMITED;
+    else if (err->code == ERR_UPSTREAM_STATUS || err->code == ERR_UPSTREAM_PROTOCOL ||
+             err->code == ERR_UPSTREAM_CONNECT || err->code == ERR_UPSTREAM_LOST)
+        err->code = code;
+}
+
 static void refused(struct arena *arena, const char *peer, const struct http_response *response,
                     struct error *err)
 {

@@ -69,5 +69,10 @@ bool shellctl_read_health(struct arena *arena, const char *peer,
 bool shellctl_says_gone(const struct error *err);
 bool shellctl_code_says_gone(const char *code);
 
+/** Give an inner error the code of what it stopped: 401 and 403 become ERR_BACKEND_AUTH, 429
+ * ERR_RATE_LIMITED, every other upstream error `code`. What a caller can act on (deadline,
+ * cancellation, overload, …) keeps its own. */
+void shellctl_wrap_error(struct error *err, enum err_code code);
+
 /** The `code` of an error envelope, or NULL. */
 const char *shellctl_error_code(struct arena *arena, const char *body, size_t len);

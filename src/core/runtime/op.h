@@ -239,6 +239,8 @@ enum op_torture {
 void op_torture_arm(enum op_torture what, uint32_t k);
 /** A second victim, which fails as by OP_TORTURE_FAIL: for undo. After op_torture_arm; 0 = none. */
 void op_torture_also_fail(uint32_t k);
+/** While suspended, waits are neither counted nor met: for making a scenario's world. */
+void op_torture_suspend(bool suspended);
 /** Waits counted since op_torture_arm. */
 uint32_t op_torture_waits(void);
 /** How many of the armed troubles have taken place. */

@@ -10,12 +10,16 @@ static struct {
     int hits;
     const struct op *victim;  /* the op in its k-th wait */
     const char *type, *state; /* of the victim, for messages */
+    bool suspended;
 } torture;
 
 bool trouble_begins(struct op *op, struct error *ret)
 {
-    bool first = ++torture.waits == torture.k;
+    bool first;
 
+    if (torture.suspended)
+        return false;
+    first = ++torture.waits == torture.k;
     if (first) {
         torture.type = op->type->name;
         torture.state = op_state_name(op);
@@ -74,6 +78,11 @@ void op_torture_arm(enum op_torture what, uint32_t k)
 void op_torture_also_fail(uint32_t k)
 {
     torture.also = k;
+}
+
+void op_torture_suspend(bool suspended)
+{
+    torture.suspended = suspended;
 }
 
 uint32_t op_torture_waits(void)
