@@ -52,15 +52,21 @@ void buf_addc(struct buf *buf, char c)
 
 void buf_vaddf(struct buf *buf, const char *format, va_list args)
 {
+    enum { FIRST_TRY = 64 };
     va_list again;
+    size_t room;
     int len;
 
+    buf_reserve(buf, FIRST_TRY);
+    room = buf->cap - buf->len;
     va_copy(again, args);
-    len = vsnprintf(NULL, 0, format, again);
+    len = vsnprintf(buf->data + buf->len, room, format, again);
     va_end(again);
     PRE(len >= 0);
-    buf_reserve(buf, (size_t)len);
-    vsnprintf(buf->data + buf->len, (size_t)len + 1, format, args);
+    if ((size_t)len >= room) {
+        buf_reserve(buf, (size_t)len);
+        vsnprintf(buf->data + buf->len, (size_t)len + 1, format, args);
+    }
     buf->len += (size_t)len;
 }
 

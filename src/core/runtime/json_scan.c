@@ -3,8 +3,41 @@
 #include "core/runtime/utf8.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Non-zero when one of eight bytes is a control character, a quote, a backslash or not ASCII. */
+static uint64_t has_special(uint64_t word)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    const uint64_t tops = UINT64_C(0x8080808080808080);
+    uint64_t quotes = word ^ (ones * '"');
+    uint64_t slashes = word ^ (ones * '\\');
+
+    return (word | (word - ones * 0x20) | (quotes - ones) | (slashes - ones)) & tops;
+}
+
+static bool is_plain(unsigned char c)
+{
+    return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
+}
+
+size_t json_plain_prefix(const char *bytes, size_t len)
+{
+    size_t at = 0;
+
+    while (at + 8 <= len) {
+        uint64_t word;
+        memcpy(&word, bytes + at, 8);
+        if (has_special(word) != 0)
+            break;
+        at += 8;
+    }
+    while (at < len && is_plain((unsigned char)bytes[at]))
+        at++;
+    return at;
+}
 
 struct scan {
     const char *text;
@@ -43,8 +76,12 @@ static void scan_string(struct scan *s)
     size_t nul_at = 0; /* of an escaped NUL; 0 = none: the quote is in front of it */
 
     for (s->at++; s->at < s->len;) {
-        unsigned char c = (unsigned char)s->text[s->at];
+        unsigned char c;
         bool valid;
+        s->at += json_plain_prefix(s->text + s->at, s->len - s->at);
+        if (s->at == s->len)
+            return; /* json-c misses the end */
+        c = (unsigned char)s->text[s->at];
         if (c == '"') {
             s->at++;
             if (nul_at != 0 && colon_follows(s)) {
@@ -60,8 +97,6 @@ static void scan_string(struct scan *s)
         } else if (c < 0x20) {
             s->why = "a control character in a string";
             return;
-        } else if (c < 0x80) {
-            s->at++;
         } else {
             size_t n = utf8_next(s->text + s->at, s->len - s->at, &valid);
             if (!valid) {

@@ -1,4 +1,5 @@
 #include "core/runtime/json.h"
+#include "core/runtime/json_scan.h"
 #include "core/runtime/utc.h"
 #include "core/runtime/utf8.h"
 
@@ -86,39 +87,6 @@ void json_key_text(struct json_writer *w, const char *key)
 
 /* ---- strings --------------------------------------------------------------------------------- */
 
-/* Non-zero when one of eight bytes is a control character, a quote, a backslash or not ASCII. */
-static uint64_t has_special(uint64_t word)
-{
-    const uint64_t ones = UINT64_C(0x0101010101010101);
-    const uint64_t tops = UINT64_C(0x8080808080808080);
-    uint64_t quotes = word ^ (ones * '"');
-    uint64_t slashes = word ^ (ones * '\\');
-
-    return (word | (word - ones * 0x20) | (quotes - ones) | (slashes - ones)) & tops;
-}
-
-static bool is_plain(unsigned char c)
-{
-    return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
-}
-
-/* Length of the prefix that can be copied as it is. */
-static size_t plain_prefix(const char *bytes, size_t len)
-{
-    size_t at = 0;
-
-    while (at + 8 <= len) {
-        uint64_t word;
-        memcpy(&word, bytes + at, 8);
-        if (has_special(word) != 0)
-            break;
-        at += 8;
-    }
-    while (at < len && is_plain((unsigned char)bytes[at]))
-        at++;
-    return at;
-}
-
 static void escape(struct buf *out, unsigned char c)
 {
     static const char hex[] = "0123456789abcdef";
@@ -141,7 +109,7 @@ static void escape(struct buf *out, unsigned char c)
 static void add_escaped(struct buf *out, const char *bytes, size_t len)
 {
     while (len > 0) {
-        size_t n = plain_prefix(bytes, len);
+        size_t n = json_plain_prefix(bytes, len);
         buf_add(out, bytes, n);
         bytes += n;
         len -= n;
