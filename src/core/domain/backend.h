@@ -100,7 +100,7 @@ struct backend_ops {
     bool (*check_snapshot_ref)(struct backend *b, const char *ref, struct error *err);
     /** Configured and, as far as is known, working; false with the reason. Synchronous. */
     bool (*ready)(struct backend *b, struct error *err);
-    /** Extra facts for /readyz and logs, e.g. isolation; may be NULL. */
+    /** Extra facts for /readyz and logs: writes one object. May be NULL. */
     void (*describe)(struct backend *b, struct json_writer *w);
     void (*free)(struct backend *b);
 };
