@@ -28,11 +28,8 @@ int utc_format_ms(int64_t wall_ms, char ret_text[UTC_TEXT_MAX])
 {
     int64_t ms = wall_ms < first_ms ? first_ms : wall_ms > last_ms ? last_ms : wall_ms;
     int second_ms = (int)(((ms % 1000) + 1000) % 1000); /* also right before the epoch */
-    const char *text = format_second((time_t)((ms - second_ms) / 1000));
-    size_t len = strlen(text);
-    char *at = ret_text + len;
+    char *at = stpcpy(ret_text, format_second((time_t)((ms - second_ms) / 1000)));
 
-    memcpy(ret_text, text, len);
     *at++ = '.';
     *at++ = (char)('0' + second_ms / 100);
     *at++ = (char)('0' + second_ms / 10 % 10);
