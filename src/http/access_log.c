@@ -119,7 +119,7 @@ int64_t access_log_clock_us(void)
 
 void access_log_write(struct exchange_impl *x, bool gone)
 {
-    struct access_log *log = server_access_log(x->x.server);
+    struct access_log *log = x->x.server->access_log;
     int64_t us = access_log_clock_us() - x->started_us;
     int status = gone ? 499 : x->status; /* as nginx logs a client that closed the request */
 

@@ -70,7 +70,7 @@ struct exchange_impl *exchange_new(struct gate *gate, const struct request_head 
     x->gate = gate;
     x->peer = gate->peer;
     x->x.server = gate->server;
-    x->x.app = server_app(gate->server);
+    x->x.app = gate->server->app;
     x->x.loop = gate->loop;
     x->x.arena = arena;
     x->x.body = "";
@@ -84,14 +84,14 @@ struct exchange_impl *exchange_new(struct gate *gate, const struct request_head 
         x->x.traceparent = NULL;
     if (!is_request_id(x->x.request_id)) {
         made_id = arena_alloc(arena, 17);
-        server_make_request_id(gate->server, made_id);
+        stamps_request_id(&gate->server->stamps, made_id);
         x->x.request_id = made_id;
     }
     x->head_only = strcmp(x->x.method, "HEAD") == 0;
     x->http_1_0 = head->http_1_0;
     x->content_length = head->content_length;
     x->started_us = access_log_clock_us();
-    list_push(server_exchanges(gate->server), &x->link);
+    list_push(&gate->server->exchanges, &x->link);
     return x;
 }
 
@@ -127,7 +127,7 @@ static void reply_wrong_method(struct exchange_impl *x)
 {
     struct buf allow = {0};
 
-    router_allow(server_router(x->x.server), x->x.path, &allow);
+    router_allow(x->x.server->router, x->x.path, &allow);
     exchange_add_header(&x->x, "Allow", buf_text(&allow));
     buf_fini(&allow);
     reply_plain(x, 405, ERR_METHOD_NOT_ALLOWED, "Method Not Allowed");
@@ -170,7 +170,7 @@ static bool find_route(struct exchange_impl *x)
     struct route_match match;
     struct error err;
 
-    switch (router_find(server_router(x->x.server), x->x.method, x->x.path, &match)) {
+    switch (router_find(x->x.server->router, x->x.method, x->x.path, &match)) {
     case ROUTE_FOUND:
         x->x.route = match.route;
         x->route_index = match.index;
@@ -199,7 +199,7 @@ static bool find_route(struct exchange_impl *x)
 /* NULL when the caller may pass. A lease route lets any bearer token through to its handler. */
 static const char *check_auth(struct exchange_impl *x)
 {
-    const struct http_auth *auth = &server_options(x->x.server)->auth;
+    const struct http_auth *auth = &x->x.server->options.auth;
     unsigned long len = 0;
     const char *token, *failure;
 
@@ -253,7 +253,7 @@ static bool check_length(struct exchange_impl *x)
 
 static void watch_request(struct exchange_impl *x)
 {
-    const struct http_server_options *options = server_options(x->x.server);
+    const struct http_server_options *options = &x->x.server->options;
     int64_t used_ms = (access_log_clock_us() - x->started_us) / 1000;
 
     if ((x->x.route->flags & ROUTE_LONG) != 0)
@@ -279,7 +279,7 @@ void exchange_dispatch(struct exchange_impl *x)
         x->auth_failure = failure;
     }
     if (has_body) {
-        gate_set_deadline(x->gate, DEADLINE_BODY, server_options(x->x.server)->body_timeout_ms);
+        gate_set_deadline(x->gate, DEADLINE_BODY, x->x.server->options.body_timeout_ms);
         gate_send_continue(x->gate);
     } else {
         watch_request(x);
@@ -297,7 +297,7 @@ void exchange_body_bytes(struct exchange_impl *x, const void *bytes, size_t len)
     if (x->reply == REPLY_DONE)
         return;
     if (x->stream != NULL) {
-        gate_set_deadline(x->gate, DEADLINE_BODY, server_options(x->x.server)->body_timeout_ms);
+        gate_set_deadline(x->gate, DEADLINE_BODY, x->x.server->options.body_timeout_ms);
         x->streamed += len;
         if (x->x.route->max_body > 0 && have + len > x->x.route->max_body) {
             struct error err;

@@ -215,7 +215,7 @@ void exchange_write_head(struct exchange_impl *x, const char *content_type, int6
     struct http_server *server = x->x.server;
     struct reply_head head = {
         .status = x->status,
-        .date = server_date(server),
+        .date = stamps_date(&server->stamps),
         .content_type = content_type,
         .content_length = length,
         .chunked = chunked,
@@ -267,9 +267,9 @@ enum route_errors exchange_error_style(const struct exchange_impl *x)
 {
     if (x->x.route != NULL)
         return x->x.route->errors;
-    if (strncmp(x->x.path, "/v1/", 4) == 0 && server_options(x->x.server)->errors == ERRORS_DETAIL)
+    if (strncmp(x->x.path, "/v1/", 4) == 0 && x->x.server->options.errors == ERRORS_DETAIL)
         return ERRORS_V1;
-    return server_options(x->x.server)->errors;
+    return x->x.server->options.errors;
 }
 
 void exchange_reply_error(struct exchange *x, const struct error *cause)

@@ -97,3 +97,13 @@ void gate_discard_body(struct gate *gate);
 void gate_send_continue(struct gate *gate);
 void gate_pause_body(struct gate *gate, bool pause);
 void gate_set_deadline(struct gate *gate, enum gate_deadline which, int64_t after_ms);
+
+/* ---- between the gate's own files --------------------------------------------------------------- */
+
+/** Where the next bytes are: what was held back comes before what was read later. */
+struct evbuffer *gate_source(struct gate *gate);
+/** Go on with the head, or the body; true when something changed. */
+bool gate_head_step(struct gate *gate);
+bool gate_body_step(struct gate *gate);
+/** Write what is queued, ignore what comes, then close. */
+void gate_linger(struct gate *gate);

@@ -43,7 +43,7 @@ static bool serving_ready(void *ctx, struct error *err)
 
 static void handle_readyz(struct exchange *x)
 {
-    const struct http_server_options *options = server_options(x->server);
+    const struct http_server_options *options = &x->server->options;
     const struct readiness serving = {"serving", serving_ready, NULL, x->server};
     struct buf checks = {0}, body = {0};
     struct json_writer w = {.out = &checks};
@@ -78,11 +78,10 @@ static void handle_metrics(struct exchange *x)
 
 static void handle_openapi(struct exchange *x)
 {
-    struct buf *document = server_openapi_buf(x->server);
+    struct buf *document = &x->server->openapi;
 
     if (document->len == 0) /* the tables never change: written once */
-        openapi_write(document, server_routes(x->server), server_options(x->server)->title,
-                      BINDERY_VERSION);
+        openapi_write(document, x->server->routes, x->server->options.title, BINDERY_VERSION);
     exchange_reply_json(x, 200, document);
 }
 

@@ -119,14 +119,20 @@ static int bind_address(int fd, const struct sockaddr *address, socklen_t len)
     return address->sa_family == AF_UNIX ? bind_unix(fd, address, len) : bind(fd, address, len);
 }
 
+/* Accepted sockets inherit them. Keep-alive probes find clients that vanished without a word while
+ * their request was being worked on: after a minute and four lost probes. */
 static void set_options(int fd, int family)
 {
-    int on = 1;
+    int on = 1, idle_s = 60, interval_s = 15, probes = 4;
 
     if (family == AF_UNIX)
         return;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* accepted sockets inherit it */
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
     if (family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
 }

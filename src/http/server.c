@@ -4,6 +4,7 @@
 #include "core/runtime/log.h"
 #include "core/runtime/metrics.h"
 #include "http/access_log.h"
+#include "http/drain.h"
 #include "http/exchange_impl.h"
 #include "http/gate.h"
 #include "http/listener.h"
@@ -17,105 +18,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
-    LISTENERS_MAX = 8,
     ACCEPT_PAUSE_MS = 100, /* without a free descriptor */
     ACCEPT_LOG_MS = 5000,  /* between two lines about that */
     REFUSED_MAX = 8,       /* connections beyond the limit that still hear a proper 503 */
 };
 
-struct bound {
-    struct http_server *server;
-    evhtp_t *htp;
-    struct timer resume;
-    char address[LISTENER_ADDRESS_MAX];
-};
-
-enum drain_phase {
-    DRAIN_NOT,
-    DRAIN_GRACE,    /* serving as always, but not ready */
-    DRAIN_REFUSING, /* listeners closed, new requests refused */
-    DRAIN_ABORTING, /* what runs was aborted and undoes */
-    DRAIN_OVER,
-};
-
-struct http_server {
-    struct loop *loop;
-    struct http_server_options options;
-    struct router *router;
-    const struct route_set *routes;
-    struct access_log *access_log;
-    void *app;
-    char *title;
-    struct bound listeners[LISTENERS_MAX];
-    size_t n_listeners;
-    struct list gates;
-    struct list exchanges;
-    int connections, max_connections, in_flight;
-    int reserve_fd; /* given up to accept and refuse a connection when descriptors are out */
-    int64_t accept_logged_ms;
-    struct gate *feeding;
-    struct evbuffer *scratch;
-    struct buf reply_buf, head_buf, openapi;
-    struct metric_series *connections_gauge, *in_flight_gauge;
-    int64_t date_s;
-    char date[40];
-    uint64_t id_base, id_count;
-    bool dying;
-
-    enum drain_phase phase;
-    struct timer drain_timer;
-    struct task drain_task;
-    int64_t drain_timeout_ms, drain_settle_ms;
-    void (*on_drained)(void *ctx, int left);
-    void *on_drained_ctx;
-};
-
 /* ---- what the rest of the edge asks ----------------------------------------------------------- */
-
-const struct http_server_options *server_options(const struct http_server *server)
-{
-    return &server->options;
-}
-
-size_t server_max_header_bytes(const struct http_server *server)
-{
-    return server->options.max_header_bytes;
-}
-
-const struct router *server_router(const struct http_server *server)
-{
-    return server->router;
-}
-
-void *server_app(const struct http_server *server)
-{
-    return server->app;
-}
-
-struct list *server_exchanges(struct http_server *server)
-{
-    return &server->exchanges;
-}
-
-const struct route_set *server_routes(const struct http_server *server)
-{
-    return server->routes;
-}
-
-struct buf *server_openapi_buf(struct http_server *server)
-{
-    return &server->openapi;
-}
-
-struct access_log *server_access_log(struct http_server *server)
-{
-    return server->access_log;
-}
 
 struct evbuffer *server_scratch(struct http_server *server)
 {
@@ -133,30 +44,6 @@ struct buf *server_head_buf(struct http_server *server)
 {
     buf_clear(&server->head_buf);
     return &server->head_buf;
-}
-
-const char *server_date(struct http_server *server)
-{
-    int64_t now_s = loop_wall_ms(server->loop) / 1000;
-    time_t t = (time_t)now_s;
-    struct tm tm;
-
-    if (now_s != server->date_s) {
-        server->date_s = now_s;
-        gmtime_r(&t, &tm);
-        strftime(server->date, sizeof(server->date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
-    }
-    return server->date;
-}
-
-void server_make_request_id(struct http_server *server, char ret_id[17])
-{
-    static const char digits[] = "0123456789abcdef";
-    uint64_t id = server->id_base + ++server->id_count * 0x9E3779B97F4A7C15U; /* full period */
-
-    for (int i = 0; i < 16; i++, id <<= 4)
-        ret_id[i] = digits[id >> 60];
-    ret_id[16] = '\0';
 }
 
 bool server_enter(struct http_server *server)
@@ -180,8 +67,8 @@ void server_leave(struct http_server *server, bool entered)
         return;
     if (server->dying)
         loop_defer_free(server->loop, server_release, server);
-    else if (server->phase >= DRAIN_REFUSING && server->phase < DRAIN_OVER)
-        loop_post(server->loop, &server->drain_task);
+    else
+        drain_requests_over(&server->drain);
 }
 
 /* ---- libevhtp --------------------------------------------------------------------------------- */
@@ -261,7 +148,7 @@ void server_write_refusal(struct gate *gate, const struct error *err)
         buf_addf(&headers, "Retry-After: %d\r\n", retry_after_s);
     error_body_write(body, server->options.errors, err);
     reply_head_write(head, &(struct reply_head){.status = status,
-                                                .date = server_date(server),
+                                                .date = stamps_date(&server->stamps),
                                                 .content_type = "application/json",
                                                 .content_length = (int64_t)body->len,
                                                 .headers = &headers});
@@ -387,7 +274,7 @@ static void on_accept_error(struct evconnlistener *listener, void *ctx)
 
 /* ---- drain ------------------------------------------------------------------------------------ */
 
-static void listeners_close(struct http_server *server)
+void server_stop_listening(struct http_server *server)
 {
     for (size_t i = 0; i < server->n_listeners; i++) {
         struct bound *bound = &server->listeners[i];
@@ -399,101 +286,33 @@ static void listeners_close(struct http_server *server)
     }
 }
 
-static void drain_over(struct http_server *server)
-{
-    if (server->phase == DRAIN_OVER)
-        return;
-    server->phase = DRAIN_OVER;
-    timer_cancel(server->loop, &server->drain_timer);
-    if (server->on_drained != NULL)
-        server->on_drained(server->on_drained_ctx, server->in_flight);
-}
-
-/* Close connections that wait for a request. One whose request is already in the socket is left:
- * that request is read next and gets its 503 rather than a reset. */
-static bool close_idle(struct http_server *server)
-{
-    bool all = true;
-    char byte;
-
-    LIST_FOREACH_SAFE (it, next, &server->gates) {
-        struct gate *gate = container_of(it, struct gate, link);
-        if (gate->state == GATE_LINGER)
-            continue;
-        if (gate_is_idle(gate) &&
-            recv(bufferevent_getfd(gate->bev), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
-            all = false;
-        else
-            gate_drop(gate);
-    }
-    return all;
-}
-
-static void on_drain_task(void *ctx)
-{
-    struct http_server *server = ctx;
-
-    if (list_empty(&server->exchanges) && close_idle(server))
-        drain_over(server);
-}
-
-static void on_drain_timer(void *ctx)
-{
-    struct http_server *server = ctx;
-
-    switch (server->phase) {
-    case DRAIN_GRACE:
-        server->phase = DRAIN_REFUSING;
-        listeners_close(server);
-        timer_set_ms(server->loop, &server->drain_timer, server->drain_timeout_ms);
-        loop_post(server->loop, &server->drain_task);
-        return;
-    case DRAIN_REFUSING:
-        server->phase = DRAIN_ABORTING;
-        timer_set_ms(server->loop, &server->drain_timer, server->drain_settle_ms);
-        LIST_FOREACH_SAFE (it, next, &server->exchanges)
-            exchange_abort(container_of(it, struct exchange_impl, link));
-        loop_post(server->loop, &server->drain_task);
-        return;
-    case DRAIN_ABORTING:
-        drain_over(server);
-        return;
-    case DRAIN_NOT:
-    case DRAIN_OVER:
-        return;
-    }
-}
-
 void http_server_drain(struct http_server *server, int64_t grace_ms, int64_t timeout_ms,
                        int64_t settle_ms, void (*on_drained)(void *ctx, int left), void *ctx)
 {
-    if (server->phase != DRAIN_NOT)
+    struct drain *d = &server->drain;
+
+    if (drain_begun(d))
         return;
-    server->phase = DRAIN_GRACE;
-    server->drain_timeout_ms = timeout_ms;
-    server->drain_settle_ms = settle_ms;
-    server->on_drained = on_drained;
-    server->on_drained_ctx = ctx;
-    if (grace_ms > 0)
-        timer_set_ms(server->loop, &server->drain_timer, grace_ms);
-    else
-        on_drain_timer(server);
+    d->timeout_ms = timeout_ms;
+    d->settle_ms = settle_ms;
+    d->on_drained = on_drained;
+    d->on_drained_ctx = ctx;
+    drain_begin(d, grace_ms);
 }
 
 void http_server_hurry(struct http_server *server)
 {
-    while (server->phase == DRAIN_GRACE || server->phase == DRAIN_REFUSING)
-        on_drain_timer(server);
+    drain_hurry(&server->drain);
 }
 
 bool http_server_draining(const struct http_server *server)
 {
-    return server->phase != DRAIN_NOT;
+    return drain_begun(&server->drain);
 }
 
 bool server_refuses(const struct http_server *server)
 {
-    return server->phase >= DRAIN_REFUSING;
+    return drain_refuses(&server->drain);
 }
 
 int http_server_in_flight(const struct http_server *server)
@@ -631,10 +450,8 @@ struct http_server *http_server_new(struct loop *loop, const struct http_server_
     server->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     list_init(&server->gates);
     list_init(&server->exchanges);
-    timer_init(&server->drain_timer, on_drain_timer, server);
-    task_init(&server->drain_task, on_drain_task, server);
-    if (getrandom(&server->id_base, sizeof(server->id_base), 0) != sizeof(server->id_base))
-        server->id_base = (uint64_t)loop_wall_ms(loop);
+    drain_init(&server->drain, server);
+    stamps_init(&server->stamps, loop);
     server->max_connections = connection_limit(server);
     if (listeners_open(server, options->listen != NULL ? options->listen : "", err))
         return server;
@@ -651,10 +468,8 @@ void http_server_free(struct http_server *server)
 {
     if (server == NULL)
         return;
-    listeners_close(server);
-    server->phase = DRAIN_OVER;
-    timer_cancel(server->loop, &server->drain_timer);
-    task_cancel(&server->drain_task);
+    server_stop_listening(server);
+    drain_stop(&server->drain);
     LIST_FOREACH_SAFE (it, next, &server->gates)
         gate_drop(container_of(it, struct gate, link));
     if (list_empty(&server->exchanges))

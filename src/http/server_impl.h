@@ -1,28 +1,57 @@
 /* What the parts of the edge share about the server. Internal to http/. */
 #pragma once
 
+#include "core/runtime/buf.h"
+#include "http/drain.h"
 #include "http/gate.h"
+#include "http/listener.h"
 #include "http/server.h"
+#include "http/stamps.h"
 
 struct access_log;
-struct buf;
 struct evbuffer;
+struct evhtp;
 struct router;
 
-const struct http_server_options *server_options(const struct http_server *server);
-size_t server_max_header_bytes(const struct http_server *server);
-const struct router *server_router(const struct http_server *server);
-void *server_app(const struct http_server *server);
+enum { LISTENERS_MAX = 8 };
+
+/** One listening socket. */
+struct bound {
+    struct http_server *server;
+    struct evhtp *htp;
+    struct timer resume;
+    char address[LISTENER_ADDRESS_MAX];
+};
+
+struct http_server {
+    struct loop *loop;
+    struct http_server_options options;
+    struct router *router;
+    const struct route_set *routes;
+    struct access_log *access_log;
+    void *app;
+    char *title;
+    struct bound listeners[LISTENERS_MAX];
+    size_t n_listeners;
+    struct list gates;
+    struct list exchanges;
+    int connections, max_connections, in_flight;
+    int reserve_fd; /* given up to accept and refuse a connection when descriptors are out */
+    int64_t accept_logged_ms;
+    struct gate *feeding;
+    struct evbuffer *scratch;
+    struct buf reply_buf, head_buf, openapi;
+    struct metric_series *connections_gauge, *in_flight_gauge;
+    struct stamps stamps;
+    bool dying;
+    struct drain drain;
+};
 
 /** An empty buffer to build one canonical head in. */
 struct evbuffer *server_scratch(struct http_server *server);
 /** Empty buffers to build one reply's body and head in; valid until the next call. */
 struct buf *server_reply_buf(struct http_server *server);
 struct buf *server_head_buf(struct http_server *server);
-/** `Sun, 06 Nov 1994 08:49:37 GMT`, renewed once a second. */
-const char *server_date(struct http_server *server);
-/** Sixteen hex digits, unique in this process and unlikely to meet another's. Writes a NUL. */
-void server_make_request_id(struct http_server *server, char ret_id[17]);
 
 /** Which gate is giving its head to libevhtp right now. */
 void server_feeding(struct http_server *server, struct gate *gate);
@@ -36,12 +65,7 @@ void server_write_refusal(struct gate *gate, const struct error *err);
 /** Requests come and go; false when there is no room for another. */
 bool server_enter(struct http_server *server);
 void server_leave(struct http_server *server, bool entered);
-/** The list of all exchanges, by exchange_impl.link. */
-struct list *server_exchanges(struct http_server *server);
-const struct route_set *server_routes(const struct http_server *server);
-/** Where the OpenAPI document is kept once it has been written. */
-struct buf *server_openapi_buf(struct http_server *server);
-struct access_log *server_access_log(struct http_server *server);
+void server_stop_listening(struct http_server *server);
 /** New requests are refused: the grace of a drain is over. */
 bool server_refuses(const struct http_server *server);
 
