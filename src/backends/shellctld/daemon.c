@@ -99,18 +99,21 @@ static int open_state(struct daemon *d, struct error *err)
     return 0;
 }
 
-static void reconcile(struct daemon *d)
+static bool reconcile(struct daemon *d, struct error *err)
 {
-    size_t count = job_store_load(d->launcher.store, d->launcher.jobs);
+    struct job_table *jobs = d->launcher.jobs;
     size_t live = 0;
 
-    for (struct job *job = job_first(d->launcher.jobs); job != NULL; job = job_next(job)) {
+    if (!job_store_load(d->launcher.store, jobs, err))
+        return false;
+    for (struct job *job = job_first(jobs); job != NULL; job = job_next(job)) {
         if (!job_status_is_terminal(job->status))
             job_process_adopt(job);
         live += !job_status_is_terminal(job->status);
     }
-    if (count > 0)
-        log_info("%zu jobs of an earlier run, %zu of them live", count, live);
+    if (job_count(jobs) > 0)
+        log_info("%zu jobs of an earlier run, %zu of them live", job_count(jobs), live);
+    return true;
 }
 
 static bool listen_on(struct daemon *d, struct error *err)
@@ -219,9 +222,11 @@ int daemon_run(const struct daemon_options *options)
     status = open_state(&d, &err);
     if (status == 0) {
         watch_signals(&d);
-        reconcile(&d);
         job_gc_start(&d.gc, d.launcher.jobs, options->gc_interval_ms, options->retention_ms);
-        status = listen_on(&d, &err) ? 0 : EX_UNAVAILABLE;
+        if (!reconcile(&d, &err))
+            status = EX_CONFIG;
+        else if (!listen_on(&d, &err))
+            status = EX_UNAVAILABLE;
     }
     if (status != 0) {
         log_error("cannot start: %s", err.message);

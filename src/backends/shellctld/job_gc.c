@@ -37,7 +37,7 @@ void job_gc_start(struct job_gc *gc, struct job_table *jobs, int64_t interval_ms
 {
     *gc = (struct job_gc){.jobs = jobs, .interval_ms = interval_ms, .retention_ms = retention_ms};
     timer_init(&gc->timer, collect, gc);
-    collect(gc);
+    timer_set_ms(job_table_loop(jobs), &gc->timer, 0);
 }
 
 void job_gc_stop(struct job_gc *gc)

@@ -11,7 +11,7 @@ struct job_gc {
     struct timer timer;
 };
 
-/** Collect now, then every `interval_ms`. A pass that finds much goes on in later turns. */
+/** Collect in the next turn, then every `interval_ms`. A pass that finds much goes on in later turns. */
 void job_gc_start(struct job_gc *gc, struct job_table *jobs, int64_t interval_ms,
                   int64_t retention_ms);
 void job_gc_stop(struct job_gc *gc);

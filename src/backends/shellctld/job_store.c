@@ -40,6 +40,7 @@ static bool make_folders(const char *path, struct error *err)
 {
     char partial[PATH_MAX];
     size_t len = strlen(path);
+    struct stat st;
 
     if (len == 0 || len >= sizeof(partial)) {
         error_set(err, ERR_INTERNAL, "the state folder's path is empty or too long");
@@ -55,7 +56,10 @@ static bool make_folders(const char *path, struct error *err)
             return false;
         }
     }
-    return true;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) && access(path, R_OK | W_OK | X_OK) == 0)
+        return true;
+    error_set(err, ERR_INTERNAL, "%s is no folder that can be read and written", path);
+    return false;
 }
 
 /* A POSIX record lock: it belongs to this process alone, not to runners that outlive it. */
@@ -295,7 +299,7 @@ static bool has_file(const char *dir, const char *name, struct stat *ret)
     return stat(path, ret) == 0;
 }
 
-static bool load_job(struct job_table *jobs, const char *id, const char *dir)
+static void load_job(struct job_table *jobs, const char *id, const char *dir)
 {
     struct arena *arena = arena_new();
     struct runner_spec spec = {0};
@@ -309,7 +313,7 @@ static bool load_job(struct job_table *jobs, const char *id, const char *dir)
     if (!has_file(dir, "job.json", &spec_file)) {
         arena_free(arena);
         remove_folder(dir); /* its run was never answered, no runner was started */
-        return false;
+        return;
     }
     if (!runner_spec_read(dir, arena, &spec, &err))
         LOG_WITH(LOG_ERROR, err.message, {"job", id});
@@ -325,26 +329,24 @@ static bool load_job(struct job_table *jobs, const char *id, const char *dir)
         job->ended_wall_ms = ended_wall_ms;
         job_move(job, JOB_LIVE, status);
     }
-    return true;
 }
 
-size_t job_store_load(struct job_store *store, struct job_table *jobs)
+bool job_store_load(struct job_store *store, struct job_table *jobs, struct error *err)
 {
     DIR *folder = opendir(store->jobs_dir);
     struct dirent *entry;
     char dir[PATH_MAX];
-    size_t count = 0;
 
     if (folder == NULL) {
-        log_error("cannot read %s: %s", store->jobs_dir, strerror(errno));
-        return 0;
+        error_set(err, ERR_INTERNAL, "cannot read %s: %s", store->jobs_dir, strerror(errno));
+        return false;
     }
     while ((entry = readdir(folder)) != NULL) {
         if (!is_id(entry->d_name))
             continue;
         snprintf(dir, sizeof(dir), "%s/%s", store->jobs_dir, entry->d_name);
-        count += load_job(jobs, entry->d_name, dir);
+        load_job(jobs, entry->d_name, dir);
     }
     closedir(folder);
-    return count;
+    return true;
 }

@@ -54,5 +54,5 @@ int64_t job_store_output_size(const struct job *job);
 
 /** At start: every folder becomes a job again, in state `starting` unless end.json says how it
  * ended (job_process_adopt settles the others); folders that never became a job are removed.
- * Returns how many jobs. */
-size_t job_store_load(struct job_store *store, struct job_table *jobs);
+ * False with ERR_INTERNAL when they cannot be read. */
+bool job_store_load(struct job_store *store, struct job_table *jobs, struct error *err) MUST_CHECK;
