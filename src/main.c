@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static int version_main(int argc, char **argv)
 {
@@ -40,6 +41,9 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "";
     int status;
 
+    /* Whatever we create is ours alone unless its maker says otherwise: the data folder may have to
+     * let jobs' users pass through. */
+    umask(S_IRWXG | S_IRWXO);
     /* Not for people: the processes that the embedded sandbox starts. */
     if (runner_program_dispatch(argc, argv, &status))
         return status;

@@ -62,7 +62,7 @@ static bool trial_make(const struct trial *t, struct arena *arena, struct error 
 
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         const char *path = in_trial(arena, t, folders[i]);
-        if (mkdir(path, i == 0 ? 0711 : 0700) != 0) {
+        if (mkdir(path, 0700) != 0 || (i == 0 && chmod(path, 0711) != 0)) {
             error_set(err, ERR_INTERNAL, "isolation probe: cannot make %s: %s", path,
                       strerror(errno));
             return false;
@@ -257,7 +257,10 @@ static void open_for_passing(const char *path, char *note)
     snprintf(part, sizeof part, "%s", path);
     for (char *slash = part; note[0] == '\0' && slash != NULL; slash = strrchr(part, '/')) {
         if (stat(part, &st) == 0 && (st.st_mode & S_IXOTH) == 0)
-            snprintf(note, ISOLATION_NOTE_MAX, "other users cannot pass through %.120s", part);
+            snprintf(
+                note, ISOLATION_NOTE_MAX,
+                "jobs' uids cannot pass through %.120s: chmod o+x it, or choose another folder",
+                part);
         *strrchr(part, '/') = '\0';
         if (part[0] == '\0')
             break;
@@ -317,6 +320,7 @@ static bool without_bwrap(const struct isolation_options *options, struct isolat
     if (!options->network)
         less.layers |= LAYER_NO_INET;
     if ((less.layers & LAYER_UID) != 0) {
+        open_for_passing(options->data_dir, note);
         open_for_passing(options->state_dir, note);
         open_for_passing(options->home_root, note);
         open_for_passing(options->workspace_root, note);

@@ -37,6 +37,7 @@ struct isolation_options {
     bool network;                           /* jobs may use the host's network */
     const char *state_dir;                  /* the daemon's, absolute and existing */
     const char *home_root, *workspace_root; /* parents of Homes and Workspaces; may be NULL */
+    const char *data_dir;                   /* the folder of ours that holds these; may be NULL */
     uid_t uid_first;    /* first of `uid_count` ids that belong to us alone; 0 = 1879048192 */
     uint32_t uid_count; /* 0 = 65536 */
 };

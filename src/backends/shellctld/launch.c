@@ -97,7 +97,8 @@ static bool make_temporary(struct start *s, struct arena *arena, struct error *e
     bool ok;
 
     snprintf(path, sizeof path, "%s/tmp", s->launch->state_dir);
-    if (mkdir(path, 0711) != 0 && errno != EEXIST)
+    /* The mode in a call of its own, past the umask: jobs' uids pass through to theirs. */
+    if (mkdir(path, 0700) == 0 ? chmod(path, 0711) != 0 : errno != EEXIST)
         return fail(err, "cannot make the temporary folder");
     temporary_path(s->launch->state_dir, s->launch->job_id, path);
     if (mkdir(path, 0700) != 0)

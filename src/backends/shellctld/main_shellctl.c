@@ -113,6 +113,7 @@ static void read_config(const struct config *config, struct daemon_options *ret)
 {
     ret->isolation = (struct isolation_options){
         .network = config->local_network,
+        .data_dir = config->data_dir,
         .home_root = config->local_roots_given[0] ? config->local_home_root : NULL,
         .workspace_root = config->local_roots_given[1] ? config->local_workspace_root : NULL,
     };

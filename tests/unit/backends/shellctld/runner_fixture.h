@@ -80,7 +80,8 @@ __attribute__((unused)) static void place_make(struct place *p)
     static const char *const folders[] = {"jobs", "homes", "workspaces", "control"};
     for (int i = 0; i < 4; i++) {
         snprintf(path, sizeof path, "%s/%s", p->state, folders[i]);
-        cr_assert_eq(mkdir(path, i == 0 ? 0700 : 0711), 0);
+        cr_assert_eq(mkdir(path, 0700), 0);
+        cr_assert_eq(chmod(path, i == 0 ? 0700 : 0711), 0);
     }
 }
 

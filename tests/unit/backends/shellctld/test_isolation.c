@@ -15,11 +15,12 @@ TestSuite(isolation, .timeout = 90);
 
 static const enum isolation_policy policies[] = {ISOLATION_AUTO, ISOLATION_LANDLOCK};
 
-/* `body(place)` under each policy, as whoever runs the test. */
+/* `body(place)` under each policy, with the umask that the program has, as whoever runs the test. */
 static void each_policy(void (*body)(struct place *p))
 {
     for (size_t i = 0; i < 2; i++) {
         struct place p;
+        umask(077);
         place_make(&p);
         if (place_isolate(&p, policies[i])) {
             struct buf text = {0};
