@@ -6,6 +6,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+static const char *ledger_sql_driver(const struct ledger *l)
+{
+    return container_of(l, const struct ledger_sql, ledger)->db->ops->name;
+}
+
 static bool ledger_sql_ready(struct ledger *l, struct error *err)
 {
     struct db *db = ledger_sql_of(l)->db;
@@ -24,7 +29,7 @@ static void ledger_sql_close(struct ledger *l)
 }
 
 static const struct ledger_ops ops = {
-    .name = "sql",
+    .driver = ledger_sql_driver,
     .get = ledger_sql_get,
     .list = ledger_sql_list,
     .find_owner = ledger_sql_find_owner,

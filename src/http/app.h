@@ -5,12 +5,16 @@
 
 struct broker;
 struct config;
+struct gc_control;
 struct http_client;
+struct lifecycle;
 
 /** Everything is borrowed and outlives the server. */
 struct app {
     const struct config *config;
     struct broker *broker;
+    struct lifecycle *lifecycle; /* NULL: nothing is recorded; only the routes without a ledger */
+    const struct gc_control *gc; /* with lifecycle */
     struct http_client *http;
 };
 

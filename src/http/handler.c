@@ -26,6 +26,7 @@ void *handler_call_new(struct exchange *x, size_t size)
 
     call->x = x;
     call->broker = exchange_app(x)->broker;
+    call->lifecycle = exchange_app(x)->lifecycle;
     return call;
 }
 

@@ -1,7 +1,7 @@
 /* The usual handler: decode the body, make one call of the broker, encode the answer. */
 #pragma once
 
-#include "core/domain/broker.h"
+#include "core/domain/lifecycle.h"
 #include "http/app.h"
 
 /** One call made for an exchange; embedded first in a struct of the exchange's arena. */
@@ -9,6 +9,7 @@ struct handler_call {
     struct op op;
     struct exchange *x;
     struct broker *broker;
+    struct lifecycle *lifecycle; /* NULL: without a ledger */
     /** Begin exactly one wait of `&call->op`. */
     void (*start)(struct handler_call *call);
     /** It succeeded: reply. */

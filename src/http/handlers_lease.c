@@ -35,7 +35,10 @@ static void acquire_start(struct handler_call *call)
 {
     struct lease_call *t = container_of(call, struct lease_call, call);
 
-    broker_acquire(call->broker, &call->op, t->binding_ref, t->ttl_ms, &t->grant);
+    if (call->lifecycle != NULL)
+        lifecycle_acquire(call->lifecycle, &call->op, t->binding_ref, t->ttl_ms, &t->grant);
+    else
+        broker_acquire(call->broker, &call->op, t->binding_ref, t->ttl_ms, &t->grant);
 }
 
 static void handle_acquire(struct exchange *x)

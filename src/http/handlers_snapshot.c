@@ -16,7 +16,10 @@ static void snapshot_start(struct handler_call *call)
 {
     struct snapshot_call *t = container_of(call, struct snapshot_call, call);
 
-    broker_snapshot_create(call->broker, &call->op, &t->spec, t->binding_ref, &t->ref);
+    if (call->lifecycle != NULL)
+        lifecycle_create_snapshot(call->lifecycle, &call->op, &t->spec, t->binding_ref, &t->ref);
+    else
+        broker_snapshot_create(call->broker, &call->op, &t->spec, t->binding_ref, &t->ref);
 }
 
 static void snapshot_write(struct json_writer *w, const void *ctx)
@@ -57,7 +60,10 @@ static void delete_start(struct handler_call *call)
 {
     struct delete_call *t = container_of(call, struct delete_call, call);
 
-    broker_snapshot_delete(call->broker, &call->op, t->ref);
+    if (call->lifecycle != NULL)
+        lifecycle_delete_snapshot(call->lifecycle, &call->op, t->ref);
+    else
+        broker_snapshot_delete(call->broker, &call->op, t->ref);
 }
 
 static void delete_reply(struct handler_call *call)

@@ -148,7 +148,8 @@ struct ledger_count {
 
 /** The driver. */
 struct ledger_ops {
-    const char *name; /* `sqlite`, `postgres` */
+    /** `sqlite` or `postgres`. */
+    const char *(*driver)(const struct ledger *l);
 
     /** *ret NULL when there is no such row. */
     void (*get)(struct ledger *l, struct op *op, enum ledger_kind kind, const char *id, void **ret);
