@@ -17,3 +17,6 @@ int docs_main(int argc, char **argv);
 
 /** `bindery bench [options]`: measure lease churn of a Bindery or of a gateway. */
 int bench_main(int argc, char **argv);
+
+/** `bindery serve [--print-config]`: the service, until SIGTERM or SIGINT has drained it. */
+int serve_main(int argc, char **argv);

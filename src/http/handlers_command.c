@@ -62,7 +62,9 @@ static void command_enter(struct exchange *x, struct lease *lease, void *ctx)
 
 static void handle_command(struct exchange *x)
 {
-    lease_door_enter(x, command_enter, NULL);
+    struct lease_caller caller = lease_caller_of(x);
+
+    lease_door_enter(x, &caller, command_enter, NULL);
 }
 
 enum { BODY_MAX = 2 * 1024 * 1024 };

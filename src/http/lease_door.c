@@ -61,16 +61,15 @@ void lease_door_refuse(struct exchange *x, const struct error *err)
     exchange_reply_error(x, err);
 }
 
-void lease_door_enter(struct exchange *x,
+void lease_door_enter(struct exchange *x, const struct lease_caller *caller,
                       void (*then)(struct exchange *x, struct lease *lease, void *ctx), void *ctx)
 {
-    struct lease_caller caller = lease_caller_of(x);
     struct lease_claims claims;
     struct lease *lease;
     struct door_call *t;
     struct error err = {0};
 
-    switch (broker_lease_door(exchange_app(x)->broker, x->arena, &caller, &lease, &claims, &err)) {
+    switch (broker_lease_door(exchange_app(x)->broker, x->arena, caller, &lease, &claims, &err)) {
     case DOOR_CLOSED:
         lease_door_refuse(x, &err);
         return;

@@ -9,7 +9,7 @@ struct lease_caller lease_caller_of(const struct exchange *x);
 
 /** Find the lease, opening it from its token when it must be; then call `then` with it, in the same
  * turn or a later one. Replies when there is no way in; no call when the client left. */
-void lease_door_enter(struct exchange *x,
+void lease_door_enter(struct exchange *x, const struct lease_caller *caller,
                       void (*then)(struct exchange *x, struct lease *lease, void *ctx), void *ctx);
 
 /** Reply with why there was no way in; a 401 says how to authenticate. */

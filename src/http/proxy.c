@@ -27,6 +27,7 @@ enum {
 
 struct relay {
     struct exchange *x;
+    const char *rest;       /* path behind the data plane's base */
     struct http_stream *up; /* NULL: not open yet, or over */
     struct lease_use use;
     bool body_over; /* the client's body has ended before the stream was open */
@@ -268,7 +269,7 @@ static void relay_open(struct exchange *x, struct lease *lease, void *ctx)
     struct http_request request = {
         .peer = endpoint->peer,
         .method = x->method,
-        .url = proxy_url(x->arena, endpoint, x->rest, x->query),
+        .url = proxy_url(x->arena, endpoint, r->rest, x->query),
         .unix_socket = endpoint->unix_socket,
         .dialer = endpoint->dialer,
         .idle_timeout_ms = SILENCE_MAX_MS,
@@ -284,26 +285,46 @@ static void relay_open(struct exchange *x, struct lease *lease, void *ctx)
     exchange_body_resume(x);
 }
 
-static void handle_proxy(struct exchange *x)
+static void proxy_begin(struct exchange *x, const struct lease_caller *caller, const char *rest)
 {
     struct relay *r = ARENA_NEW(x->arena, struct relay);
     struct error err;
 
-    if (!proxy_check_path(x->rest, &err)) {
+    if (!proxy_check_path(rest, &err)) {
         exchange_reply_error(x, &err);
         return;
     }
     r->x = x;
+    r->rest = rest;
     exchange_stream(x, &client_events, r);
     exchange_body_pause(x); /* until there is somebody to take it */
-    lease_door_enter(x, relay_open, r);
+    lease_door_enter(x, caller, relay_open, r);
 }
 
-#define PROXY_ROUTE                                                                                \
-    "*", "/v1/leases/{id}/shellctl/*", AUTH_LEASE, ERRORS_SHELLCTL,                                \
-        ROUTE_STREAM | ROUTE_ANY_METHOD | ROUTE_LONG, 0, handle_proxy
+static void handle_proxy(struct exchange *x)
+{
+    struct lease_caller caller = lease_caller_of(x);
+
+    proxy_begin(x, &caller, x->rest);
+}
+
+/* shellctl's health is open, and its clients send no token to it (shellctl.md 13.1). Who knows the
+ * id of a lease may know that its sandbox answers. */
+static void handle_health(struct exchange *x)
+{
+    struct lease_caller caller = lease_caller_of(x);
+
+    caller.trusted = true;
+    proxy_begin(x, &caller, "healthz");
+}
+
+enum { PROXY_FLAGS = ROUTE_STREAM | ROUTE_LONG };
 
 const struct route proxy_routes[] = {
-    {PROXY_ROUTE, "The lease's data plane: the shellctl protocol, streamed", NULL, NULL},
+    {"GET", "/v1/leases/{id}/shellctl/healthz", AUTH_OWN, ERRORS_SHELLCTL, PROXY_FLAGS, 0,
+     handle_health, "Whether the lease's shellctl answers", NULL, NULL},
+    {NULL, "/v1/leases/{id}/shellctl/*", AUTH_LEASE, ERRORS_SHELLCTL,
+     PROXY_FLAGS | ROUTE_ANY_METHOD, 0, handle_proxy,
+     "The lease's data plane: the shellctl protocol, streamed", NULL, NULL},
     {0},
 };

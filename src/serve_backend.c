@@ -1,0 +1,168 @@
+#include "serve_backend.h"
+
+#include "backends/enterprise/enterprise.h"
+#include "backends/local/embedded.h"
+#include "backends/local/local_backend.h"
+
+#include "core/runtime/json.h"
+
+#include <string.h>
+
+/* One function for each value of DIFY_AGENT_RUNTIME_BACKEND. */
+struct constructor {
+    const char *name;
+    bool (*start)(struct served_backend *ret, struct loop *loop, struct http_client *http,
+                  const struct config *config, struct error *err);
+};
+
+/* ---- local: the embedded daemon, or a shellctl of the operator's */
+
+static void on_embedded_change(void *ctx, bool ready)
+{
+    struct served_backend *served = ctx;
+    struct error why;
+
+    if (served->backend == NULL)
+        return;
+    if (ready || embedded_ready(served->embedded, &why))
+        local_backend_set_ready(served->backend, NULL);
+    else
+        local_backend_set_ready(served->backend, &why);
+}
+
+/* Roots that were not set explicitly lie in the data folder of the embedded sandbox. */
+static const char *root_of(const struct config *config, int which, const char *configured,
+                           const char *name)
+{
+    if (config->local_roots_given[which])
+        return configured;
+    return arena_printf(config->arena, "%s/sandbox/%s", config->data_dir, name);
+}
+
+static bool start_embedded(struct served_backend *ret, struct loop *loop, struct http_client *http,
+                           const struct config *config, struct error *err)
+{
+    struct local_options options = {
+        .base_url = "http://sandbox",
+        .embedded = true,
+        .home_root = root_of(config, 0, config->local_home_root, "homes"),
+        .workspace_root = root_of(config, 1, config->local_workspace_root, "workspaces"),
+        .snapshot_root = root_of(config, 2, config->local_snapshot_root, "snapshots"),
+        .instance_id = config->instance_id,
+        .acquire_timeout_ms = config->acquire_timeout_ms,
+    };
+    struct embedded_options embedded = {
+        .config = config,
+        .data_dir = config->data_dir,
+        .home_root = options.home_root,
+        .workspace_root = options.workspace_root,
+        .on_change = on_embedded_change,
+        .ctx = ret,
+    };
+
+    ret->embedded = embedded_start(loop, &embedded, err);
+    if (ret->embedded == NULL)
+        return false;
+    options.unix_socket = embedded_socket(ret->embedded);
+    ret->backend = local_backend_new(loop, http, &options, err);
+    if (ret->backend != NULL)
+        on_embedded_change(ret, false);
+    return ret->backend != NULL;
+}
+
+static bool start_local(struct served_backend *ret, struct loop *loop, struct http_client *http,
+                        const struct config *config, struct error *err)
+{
+    if (config->local_endpoint_given && config->local_endpoint[0] == '\0')
+        return true; /* no sandbox at all: 503 on every route that needs one */
+    if (!config->local_endpoint_given)
+        return start_embedded(ret, loop, http, config, err);
+    ret->backend = local_backend_new(loop, http,
+                                     &(struct local_options){
+                                         .base_url = config->local_endpoint,
+                                         .token = config->local_auth_token,
+                                         .home_root = config->local_home_root,
+                                         .workspace_root = config->local_workspace_root,
+                                         .snapshot_root = config->local_snapshot_root,
+                                         .instance_id = config->instance_id,
+                                         .acquire_timeout_ms = config->acquire_timeout_ms,
+                                     },
+                                     err);
+    return ret->backend != NULL;
+}
+
+/* ---- enterprise: a sandbox gateway */
+
+static bool start_enterprise(struct served_backend *ret, struct loop *loop,
+                             struct http_client *http, const struct config *config,
+                             struct error *err)
+{
+    ret->backend =
+        enterprise_backend_new(loop, http,
+                               &(struct enterprise_options){
+                                   .endpoint = config->enterprise_endpoint,
+                                   .auth_token = config->enterprise_auth_token,
+                                   .workspace_dir = config->enterprise_workspace_dir,
+                                   .gateway_timeout_ms = config->enterprise_gateway_timeout_ms,
+                                   .proxy_timeout_ms = config->enterprise_proxy_timeout_ms,
+                                   .snapshot_timeout_ms = config->enterprise_snapshot_timeout_ms,
+                                   .validation_timeout_ms = config->acquire_timeout_ms,
+                                   .retry_budget_ms = config->enterprise_retry_budget_ms,
+                                   .snapshots = config->enterprise_snapshots,
+                               },
+                               err);
+    return ret->backend != NULL;
+}
+
+/* ---- all */
+
+static const struct constructor constructors[] = {
+    {"local", start_local},
+    {"enterprise", start_enterprise},
+};
+
+bool served_backend_start(struct served_backend *ret, struct loop *loop, struct http_client *http,
+                          const struct config *config, struct error *err)
+{
+    *ret = (struct served_backend){NULL, NULL};
+    for (size_t i = 0; i < sizeof(constructors) / sizeof(*constructors); i++) {
+        if (strcmp(constructors[i].name, config->runtime_backend) == 0)
+            return constructors[i].start(ret, loop, http, config, err);
+    }
+    error_set(err, ERR_NOT_IMPLEMENTED, "this build has no %s backend", config->runtime_backend);
+    return false;
+}
+
+void served_backend_describe(const struct served_backend *served, struct json_writer *w)
+{
+    struct backend *backend = served->backend;
+
+    json_object_begin(w);
+    json_member_string(w, "name", backend != NULL ? backend->ops->name : NULL);
+    if (backend != NULL && backend->ops->describe != NULL) {
+        json_key(w, "facts");
+        backend->ops->describe(backend, w);
+    }
+    if (served->embedded != NULL) {
+        json_key(w, "sandbox");
+        embedded_describe(served->embedded, w);
+    }
+    json_object_finish(w);
+}
+
+void served_backend_stop(struct served_backend *served, void (*done)(void *ctx), void *ctx)
+{
+    if (served->embedded != NULL)
+        embedded_stop(served->embedded, done, ctx);
+    else
+        done(ctx);
+}
+
+void served_backend_free(struct served_backend *served)
+{
+    if (served->backend != NULL)
+        served->backend->ops->free(served->backend);
+    served->backend = NULL;
+    embedded_free(served->embedded);
+    served->embedded = NULL;
+}
