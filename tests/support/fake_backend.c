@@ -74,9 +74,7 @@ static struct plane *new_plane(struct fake_backend *fake, const char *ref)
 
     p->plane.backend = &fake->backend;
     p->plane.binding_ref = xstrdup(ref);
-    p->plane.endpoint.base_url = "http://127.0.0.1:1";
-    p->plane.endpoint.token = "inner";
-    p->plane.endpoint.peer = "fake";
+    p->plane.endpoint = fake->endpoint;
     p->plane.layout = (struct layout){"/home/fake", "/workspace/fake"};
     list_push(&fake->planes, &p->link);
     fake->live_planes++;
@@ -309,6 +307,13 @@ static bool fake_check_ref(struct backend *b, const char *ref, struct error *err
     return false;
 }
 
+static bool fake_answer_means_lost(struct backend *b, int status, const char *body, size_t len)
+{
+    (void)b;
+    (void)len;
+    return status == 404 && strstr(body, "sandbox_not_found") != NULL;
+}
+
 static bool fake_ready(struct backend *b, struct error *err)
 {
     (void)b;
@@ -333,6 +338,7 @@ static const struct backend_ops fake_ops = {
     .run_command = fake_run,
     .find = fake_find,
     .list = fake_list,
+    .answer_means_lost = fake_answer_means_lost,
     .check_binding_ref = fake_check_ref,
     .check_snapshot_ref = fake_check_ref,
     .ready = fake_ready,
@@ -361,6 +367,8 @@ struct fake_backend *fake_backend_new(struct loop *loop, unsigned caps)
     fake->backend.loop = loop;
     fake->backend.orphans = (struct orphan_sink){count_orphan, fake};
     fake->output = "";
+    fake->endpoint =
+        (struct endpoint){.base_url = "http://127.0.0.1:1", .token = "inner", .peer = "fake"};
     list_init(&fake->bindings);
     list_init(&fake->snapshots);
     list_init(&fake->planes);

@@ -37,6 +37,7 @@ struct fake_backend {
     int made;                  /* bindings and snapshots ever */
     int orphans;               /* reported to our sink */
     int running, most_running; /* acquires in flight */
+    struct endpoint endpoint;  /* of the planes; a closed port by default */
     const char *output;        /* of commands */
     int exit_code;
 };
