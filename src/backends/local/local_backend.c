@@ -204,7 +204,6 @@ static void local_describe(struct backend *b, struct json_writer *w)
     struct local_backend *l = local_of(b);
 
     json_object_begin(w);
-    json_object_begin(w);
     json_member_string(w, "shellctl", l->embedded ? "embedded" : l->base_url);
     json_member_string(w, "home_root", l->home_root);
     json_member_string(w, "workspace_root", l->workspace_root);
