@@ -1,5 +1,6 @@
 #include "backends/shellctld/bwrap.h"
 
+#include "backends/shellctld/scope.h"
 #include "backends/shellctld/system_paths.h"
 
 #include <errno.h>
@@ -137,6 +138,9 @@ char **bwrap_arguments(struct arena *arena, const struct bwrap_view *view,
         option(&w, "--tmpfs", view->hidden, NULL);
         option(&w, "--remount-ro", view->hidden, NULL);
     }
+    /* Clients of the gateway protocol know the Home by this name (docs/isolation.md). */
+    if (strncmp(view->home, CANONICAL_HOME, strlen(CANONICAL_HOME)) != 0)
+        option(&w, "--symlink", view->home, CANONICAL_HOME);
     option(&w, "--remount-ro", "/dev", NULL);
     option(&w, "--remount-ro", "/", NULL);
     word(&w, "--");

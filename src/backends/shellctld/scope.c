@@ -78,6 +78,17 @@ static bool is_within(const char *path, const char *folder)
     return strncmp(path, resolved, len) == 0 && (path[len] == '/' || path[len] == '\0');
 }
 
+/* A path under the name that every sandbox system gives the Home, as the Home of this scope. */
+static const char *own_home(const struct scope *scope, struct arena *arena, const char *path)
+{
+    size_t len = strlen(CANONICAL_HOME);
+
+    if (!scope_is_confined(scope) || strncmp(path, CANONICAL_HOME, len) != 0 ||
+        (path[len] != '/' && path[len] != '\0') || strncmp(scope->home, CANONICAL_HOME, len) == 0)
+        return path;
+    return arena_printf(arena, "%s%s", scope->home, path + len);
+}
+
 const char *scope_resolve_cwd(const struct scope *scope, struct arena *arena, const char *cwd,
                               const char *default_dir, struct error *err)
 {
@@ -88,6 +99,7 @@ const char *scope_resolve_cwd(const struct scope *scope, struct arena *arena, co
         cwd = base;
     else if (cwd[0] != '/' && scope_is_confined(scope))
         cwd = arena_printf(arena, "%s/%s", base, cwd);
+    cwd = own_home(scope, arena, cwd);
     if (realpath(cwd, resolved) == NULL || !is_folder(resolved)) {
         fault_set(err, FAULT_INVALID_CWD, "cwd is not an existing directory: %.200s", cwd);
         return NULL;

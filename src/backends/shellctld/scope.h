@@ -11,6 +11,11 @@
 #define SCOPE_HOME_HEADER      "X-Bindery-Home"
 #define SCOPE_WORKSPACE_HEADER "X-Bindery-Workspace"
 
+/** The Home as every other sandbox system names it (protocols "runtime backends" 1.5). Where jobs have
+ * a view of the file system of their own, a confined one finds its Home under this name too, so that
+ * clients of those systems work unchanged. */
+#define CANONICAL_HOME "/home/dify"
+
 /** Both set or both NULL. Absolute paths without `.`, `..`, `//` or a slash at the end, so that
  * equal folders have equal texts. Borrowed. */
 struct scope {
