@@ -10,6 +10,7 @@
 #include "http/handlers_binding.h"
 #include "http/handlers_command.h"
 #include "http/handlers_files.h"
+#include "http/handlers_gateway.h"
 #include "http/handlers_lease.h"
 #include "http/handlers_snapshot.h"
 #include "http/handlers_system.h"
@@ -32,7 +33,7 @@ enum {
 
 static const struct route *const tables[] = {
     binding_routes, files_routes,   snapshot_routes, lease_routes,
-    proxy_routes,   command_routes, system_routes,
+    proxy_routes,   command_routes, gateway_routes,  system_routes,
 };
 
 /* Everything that lives as long as the server. */
@@ -214,6 +215,7 @@ static int start(struct service *s, struct error *err)
     s->app.http = s->http;
     if (!served_backend_start(&s->served, s->loop, s->http, c, err) || !start_broker(s, err))
         return EXIT_CONFIG;
+    s->app.gateway_leases = gateway_leases_new(s->loop, s->app.broker);
     if (!start_edge(s, err))
         return EXIT_UNAVAILABLE;
     start_signals(s);
@@ -228,6 +230,7 @@ static void finish(struct service *s)
     if (s->sigint != NULL)
         event_free(s->sigint);
     http_server_free(s->edge);
+    gateway_leases_free(s->app.gateway_leases);
     broker_free(s->app.broker);
     served_backend_free(&s->served);
     if (s->http != NULL)

@@ -6,6 +6,7 @@
 struct broker;
 struct config;
 struct gc_control;
+struct gateway_leases;
 struct http_client;
 struct lifecycle;
 
@@ -16,6 +17,7 @@ struct app {
     struct lifecycle *lifecycle; /* NULL: nothing is recorded; only the routes without a ledger */
     const struct gc_control *gc; /* with lifecycle */
     struct http_client *http;
+    struct gateway_leases *gateway_leases; /* of the gateway facade */
 };
 
 static inline struct app *exchange_app(const struct exchange *x)

@@ -44,6 +44,11 @@ static bool same_secret(const char *a, size_t a_len, const char *b, size_t b_len
     return CRYPTO_memcmp(a_digest, b_digest, sizeof(a_digest)) == 0;
 }
 
+bool auth_equal(const char *given, const char *secret)
+{
+    return same_secret(given, strlen(given), secret, strlen(secret));
+}
+
 const char *auth_check_bearer(const char *token, const char *authorization)
 {
     size_t expected_len = token != NULL ? strlen(token) : 0;

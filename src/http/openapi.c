@@ -19,6 +19,8 @@ static const char error_schemas[] =
     "\"ErrorShellctl\":{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":"
     "{\"type\":\"object\",\"required\":[\"code\",\"message\"],\"properties\":{\"code\":"
     "{\"type\":\"string\"},\"message\":{\"type\":\"string\"}}}}},"
+    "\"ErrorGateway\":{\"type\":\"object\",\"required\":[\"reason\",\"message\"],"
+    "\"properties\":{\"reason\":{\"type\":\"string\"},\"message\":{\"type\":\"string\"}}},"
     "\"Problem\":{\"type\":\"object\",\"required\":[\"type\",\"loc\",\"msg\"],\"properties\":"
     "{\"type\":{\"type\":\"string\"},\"loc\":{\"type\":\"array\",\"items\":{\"type\":"
     "[\"string\",\"integer\"]}},\"msg\":{\"type\":\"string\"},\"input\":{},\"ctx\":"
@@ -35,6 +37,8 @@ static const char *error_schema_name(enum route_errors style)
         return "#/components/schemas/ErrorV1";
     case ERRORS_SHELLCTL:
         return "#/components/schemas/ErrorShellctl";
+    case ERRORS_GATEWAY:
+        return "#/components/schemas/ErrorGateway";
     }
     return "";
 }

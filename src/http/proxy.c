@@ -38,6 +38,7 @@ struct relay {
     size_t n_headers;
     int64_t length;
     struct buf judged;
+    void (*map_error)(struct error *err);
 };
 
 static struct metric_series *bytes_up, *bytes_down;
@@ -69,12 +70,18 @@ static void relay_cancel_up(struct relay *r)
 /* Tell the client, as far as that is still possible. */
 static void relay_fail(struct relay *r, const struct error *err)
 {
+    struct error mapped;
+
     if (r->x->gone)
         return;
-    if (r->x->replied)
+    if (r->x->replied) {
         exchange_reply_end(r->x, false);
-    else
-        exchange_reply_error(r->x, err);
+        return;
+    }
+    mapped = *err;
+    if (r->map_error != NULL)
+        r->map_error(&mapped);
+    exchange_reply_error(r->x, &mapped);
 }
 
 static void on_cut(struct lease_use *use)
@@ -285,7 +292,7 @@ static void relay_open(struct exchange *x, struct lease *lease, void *ctx)
     exchange_body_resume(x);
 }
 
-static void proxy_begin(struct exchange *x, const struct lease_caller *caller, const char *rest)
+void proxy_begin(struct exchange *x, const char *rest, const struct proxy_door *door)
 {
     struct relay *r = ARENA_NEW(x->arena, struct relay);
     struct error err;
@@ -296,26 +303,45 @@ static void proxy_begin(struct exchange *x, const struct lease_caller *caller, c
     }
     r->x = x;
     r->rest = rest;
+    r->map_error = door->map_error;
     exchange_stream(x, &client_events, r);
     exchange_body_pause(x); /* until there is somebody to take it */
-    lease_door_enter(x, caller, relay_open, r);
+    door->enter(x, door, relay_open, r);
+}
+
+/* ---- by a lease's id -------------------------------------------------------------------------- */
+
+struct caller_door {
+    struct proxy_door door;
+    struct lease_caller caller;
+};
+
+static void enter_by_lease(struct exchange *x, const struct proxy_door *door, proxy_entered then,
+                           void *ctx)
+{
+    lease_door_enter(x, &container_of(door, struct caller_door, door)->caller, then, ctx);
+}
+
+static void lease_proxy_begin(struct exchange *x, const char *rest, bool trusted)
+{
+    struct caller_door *d = ARENA_NEW(x->arena, struct caller_door);
+
+    d->door.enter = enter_by_lease;
+    d->caller = lease_caller_of(x);
+    d->caller.trusted |= trusted;
+    proxy_begin(x, rest, &d->door);
 }
 
 static void handle_proxy(struct exchange *x)
 {
-    struct lease_caller caller = lease_caller_of(x);
-
-    proxy_begin(x, &caller, x->rest);
+    lease_proxy_begin(x, x->rest, false);
 }
 
 /* shellctl's health is open, and its clients send no token to it (shellctl.md 13.1). Who knows the
  * id of a lease may know that its sandbox answers. */
 static void handle_health(struct exchange *x)
 {
-    struct lease_caller caller = lease_caller_of(x);
-
-    caller.trusted = true;
-    proxy_begin(x, &caller, "healthz");
+    lease_proxy_begin(x, "healthz", true);
 }
 
 enum { PROXY_FLAGS = ROUTE_STREAM | ROUTE_LONG };

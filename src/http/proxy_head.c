@@ -80,8 +80,9 @@ static bool is_hop_by_hop(const char *name)
 
 static bool is_of_the_hop(const char *name)
 {
-    static const char *const names[] = {"host", "content-length", "expect", "authorization",
-                                        "x-request-id"};
+    static const char *const names[] = {"host",          "content-length", "expect",
+                                        "authorization", "x-request-id",   "x-inner-api-key",
+                                        "x-sandbox-id"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         if (strcasecmp(name, names[i]) == 0)

@@ -142,9 +142,11 @@ static void error_object_begin(struct json_writer *w, enum route_errors style, c
                                const struct error *err)
 {
     json_object_begin(w);
-    json_key(w, style == ERRORS_SHELLCTL ? "error" : "detail");
-    json_object_begin(w);
-    json_member_string(w, "code", code);
+    if (style != ERRORS_GATEWAY) {
+        json_key(w, style == ERRORS_SHELLCTL ? "error" : "detail");
+        json_object_begin(w);
+    }
+    json_member_string(w, style == ERRORS_GATEWAY ? "reason" : "code", code);
     json_member_string(w, "message", err->message);
     if (style == ERRORS_V1) {
         json_member_bool(w, "retryable", err_info(err->code)->retryable);
@@ -152,13 +154,19 @@ static void error_object_begin(struct json_writer *w, enum route_errors style, c
     }
 }
 
+static void error_object_finish(struct json_writer *w, enum route_errors style)
+{
+    json_object_finish(w);
+    if (style != ERRORS_GATEWAY)
+        json_object_finish(w);
+}
+
 void error_body_write(struct buf *out, enum route_errors style, const struct error *err)
 {
     struct json_writer w = {.out = out};
 
     error_object_begin(&w, style, err_wire(err->code), err);
-    json_object_finish(&w);
-    json_object_finish(&w);
+    error_object_finish(&w, style);
 }
 
 void error_body_plain(struct buf *out, enum route_errors style, enum err_code code,
@@ -179,8 +187,7 @@ void error_body_plain(struct buf *out, enum route_errors style, enum err_code co
                        style == ERRORS_SHELLCTL && code == ERR_NOT_FOUND ? "route_not_found"
                                                                          : err_wire(code),
                        &err);
-    json_object_finish(&w);
-    json_object_finish(&w);
+    error_object_finish(&w, style);
 }
 
 static void problem_context(struct json_writer *w, const struct json_problem *p)
@@ -256,8 +263,7 @@ void error_body_problems(struct buf *out, enum route_errors style, const struct 
     error_object_begin(&w, style, err_wire(err.code), &err);
     json_key(&w, "problems");
     problem_list(&w, r);
-    json_object_finish(&w);
-    json_object_finish(&w);
+    error_object_finish(&w, style);
 }
 
 void error_body_not_json(struct buf *out, enum route_errors style, size_t position,

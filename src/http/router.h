@@ -20,6 +20,7 @@ enum route_errors {
     ERRORS_DETAIL,   /* {"detail":{"code","message"}}: Dify's control plane */
     ERRORS_V1,       /* the same plus retryable and admitted */
     ERRORS_SHELLCTL, /* {"error":{"code","message"}} */
+    ERRORS_GATEWAY,  /* {"reason","message"}: the Enterprise gateway's control plane */
 };
 
 enum route_flags {
