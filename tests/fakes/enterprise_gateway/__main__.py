@@ -46,8 +46,8 @@ class Gateway:
                 response = await self.answer(connection, request)
                 if response:
                     await connection.send(b"".join(response.encode()))
-        except (Closed, ConnectionError):
-            pass
+        except (Closed, ConnectionError, asyncio.CancelledError):
+            pass  # gone, or the gateway stops
         finally:
             self.open_connections -= 1
             writer.close()
