@@ -1,5 +1,6 @@
 #include "core/domain/lease.h"
 
+#include "core/domain/lease_index.h"
 #include "core/domain/lease_token.h"
 #include "core/domain/tombs.h"
 #include "core/runtime/log.h"
@@ -10,7 +11,6 @@
 #include <string.h>
 
 enum {
-    BUCKETS_MIN = 64,
     TOMB_MIN_MS = 10 * 60 * 1000, /* an ended lease is known as such for at least this long */
     RELEASE_TIMEOUT_MS = 60 * 1000,
     ADOPTED_IDLE_DEFAULT_MS = 60 * 1000,
@@ -19,10 +19,10 @@ enum {
 struct lease_table {
     struct loop *loop;
     struct lease_options options;
-    struct list live;   /* lease.link */
-    struct list ending; /* ended, users still there */
-    struct lease **by_id, **by_ref;
-    size_t buckets, count;
+    struct list live;         /* lease.link */
+    struct list ending;       /* ended, users still there */
+    struct lease_index index; /* of the live ones */
+    size_t count;
     int releasing; /* release operations in flight */
     int64_t fence;
     struct tombs *tombs;
@@ -49,9 +49,7 @@ struct lease_table *lease_table_new(struct loop *loop, const struct lease_option
         t->options.adopted_idle_ms = ADOPTED_IDLE_DEFAULT_MS;
     list_init(&t->live);
     list_init(&t->ending);
-    t->buckets = BUCKETS_MIN;
-    t->by_id = xcalloc(t->buckets, sizeof(*t->by_id));
-    t->by_ref = xcalloc(t->buckets, sizeof(*t->by_ref));
+    lease_index_init(&t->index);
     t->tombs = tombs_new();
     return t;
 }
@@ -62,63 +60,8 @@ void lease_table_free(struct lease_table *t)
         return;
     PRE(lease_table_idle(t, NULL));
     tombs_free(t->tombs);
-    free(t->by_id);
-    free(t->by_ref);
+    lease_index_fini(&t->index);
     free(t);
-}
-
-static size_t hash_text(const char *text)
-{
-    uint64_t h = 14695981039346656037ULL; /* FNV-1a */
-
-    for (; *text != '\0'; text++)
-        h = (h ^ (unsigned char)*text) * 1099511628211ULL;
-    return (size_t)(h ^ h >> 32);
-}
-
-static struct lease **id_chain(const struct lease_table *t, const char *id)
-{
-    return &t->by_id[hash_text(id) & (t->buckets - 1)];
-}
-
-static struct lease **ref_chain(const struct lease_table *t, const char *ref)
-{
-    return &t->by_ref[hash_text(ref) & (t->buckets - 1)];
-}
-
-static void chain_in(struct lease_table *t, struct lease *lease)
-{
-    struct lease **ids = id_chain(t, lease->id);
-    struct lease **refs = ref_chain(t, lease->plane->binding_ref);
-
-    lease->id_next = *ids;
-    *ids = lease;
-    lease->ref_next = *refs;
-    *refs = lease;
-}
-
-static void chain_out(struct lease_table *t, const struct lease *lease)
-{
-    struct lease **at = id_chain(t, lease->id);
-
-    while (*at != lease)
-        at = &(*at)->id_next;
-    *at = lease->id_next;
-    at = ref_chain(t, lease->plane->binding_ref);
-    while (*at != lease)
-        at = &(*at)->ref_next;
-    *at = lease->ref_next;
-}
-
-static void grow(struct lease_table *t)
-{
-    free(t->by_id);
-    free(t->by_ref);
-    t->buckets *= 4;
-    t->by_id = xcalloc(t->buckets, sizeof(*t->by_id));
-    t->by_ref = xcalloc(t->buckets, sizeof(*t->by_ref));
-    for (struct list *it = t->live.next; it != &t->live; it = it->next)
-        chain_in(t, container_of(it, struct lease, link));
 }
 
 bool lease_table_check_room(const struct lease_table *t, struct error *err)
@@ -162,10 +105,7 @@ static struct lease *lease_insert(struct lease_table *t, struct plane *plane)
 
 static void lease_publish(struct lease *lease)
 {
-    if (lease->table->count > lease->table->buckets)
-        grow(lease->table); /* takes in this one too */
-    else
-        chain_in(lease->table, lease);
+    lease_index_add(&lease->table->index, lease);
     arm(lease);
 }
 
@@ -230,10 +170,8 @@ struct lease *lease_adopt(struct lease_table *t, struct plane *plane,
 
 struct lease *lease_find(struct lease_table *t, const char *id)
 {
-    struct lease *lease = *id_chain(t, id);
+    struct lease *lease = lease_index_find(&t->index, id);
 
-    while (lease != NULL && strcmp(lease->id, id) != 0)
-        lease = lease->id_next;
     if (lease != NULL && lease->expires_ms <= loop_now_ms(t->loop)) {
         lease_end(lease, LEASE_EXPIRED);
         return NULL;
@@ -329,7 +267,7 @@ static void lease_take_out(struct lease *lease, enum lease_end why)
 
     PRE(lease->end == LEASE_ALIVE && why != LEASE_ALIVE);
     timer_cancel(t->loop, &lease->expiry);
-    chain_out(t, lease);
+    lease_index_remove(&t->index, lease);
     list_remove(&lease->link);
     list_push(&t->ending, &lease->link);
     t->count--;
@@ -368,22 +306,13 @@ static void on_expiry(void *ctx)
         lease_take_out(lease, LEASE_DRAINED);
 }
 
-static struct lease *first_of_binding(const struct lease_table *t, const char *binding_ref)
-{
-    struct lease *lease = *ref_chain(t, binding_ref);
-
-    while (lease != NULL && strcmp(lease->plane->binding_ref, binding_ref) != 0)
-        lease = lease->ref_next;
-    return lease;
-}
-
 int lease_end_binding(struct lease_table *t, const char *binding_ref, enum lease_end why)
 {
     int ended = 0;
     struct lease *lease;
 
-    while ((lease = first_of_binding(t, binding_ref)) != NULL) {
-        lease_end(lease, why); /* takes it out of the chain, which the analyzer cannot see */
+    while ((lease = lease_index_first(&t->index, binding_ref)) != NULL) {
+        lease_end(lease, why); /* takes it out of the index, which the analyzer cannot see */
         ended++;
     }
     return ended;
@@ -403,8 +332,7 @@ void lease_bury(struct lease_table *t, const char *id, enum lease_end why, int64
     tombs_put(t->tombs, id, (uint8_t)why, later(until_ms, now_ms + TOMB_MIN_MS), now_ms);
 }
 
-/* ---- giving planes back: one small operation each
- * ------------------------------------------------ */
+/* ---- giving planes back: one small operation each --------------------------------------------- */
 
 struct plane_release {
     struct op op;
@@ -461,8 +389,7 @@ void lease_give_back(struct lease_table *t, struct plane *plane)
     op_start(&r->op, on_released, t);
 }
 
-/* ---- reading
- * ------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 int lease_count(const struct lease_table *t)
 {
@@ -473,8 +400,9 @@ int lease_count_binding(const struct lease_table *t, const char *binding_ref)
 {
     int count = 0;
 
-    for (struct lease *l = *ref_chain(t, binding_ref); l != NULL; l = l->ref_next)
-        count += strcmp(l->plane->binding_ref, binding_ref) == 0;
+    for (const struct lease *l = lease_index_first(&t->index, binding_ref); l != NULL;
+         l = lease_index_next(l))
+        count++;
     return count;
 }
 
