@@ -52,8 +52,11 @@ struct conformance_target {
         conformance_##what(&(target_));                                                            \
     }
 
-#define CONFORMANCE(suite, target_)                                                                \
-    TestSuite(suite, .timeout = 110);                                                              \
+#define CONFORMANCE(suite, target_) CONFORMANCE_IN(suite, target_, .init = NULL)
+
+/** The same with fields of Criterion's suite. */
+#define CONFORMANCE_IN(suite, target_, ...)                                                        \
+    TestSuite(suite, .timeout = 110, __VA_ARGS__);                                                 \
     CONFORMANCE_TEST(suite, target_, life_of_a_binding)                                            \
     CONFORMANCE_TEST(suite, target_, work_survives_between_leases)                                 \
     CONFORMANCE_TEST(suite, target_, leases_do_not_disturb_each_other)                             \
