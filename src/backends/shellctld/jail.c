@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static void report(int status_fd, char kind, const char *text)
@@ -50,14 +52,27 @@ static void enter_session(const struct jail *jail, int status_fd)
         refuse(status_fd, "terminal", strerror(errno));
 }
 
+/* Root without an own uid, as in a container, still has its capabilities; a job needs none. With
+ * no_new_privs nothing that it executes brings them back. */
+static void drop_capabilities(int status_fd)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    const struct __user_cap_data_struct none[2] = {{0}};
+
+    if (syscall(SYS_capset, &head, none) != 0)
+        refuse(status_fd, "capabilities", strerror(errno));
+}
+
 static void become_user(const struct jail *jail, int status_fd)
 {
     if ((jail->layers & LAYER_UID) != 0 && !jail->in_bwrap && !owner_become(jail->uid))
         refuse(status_fd, "own uid", strerror(errno));
     if (!jail->in_bwrap)
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* after the change of user, which clears it */
-    if (jail->scoped && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+    if (jail->layers != 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         refuse(status_fd, "no_new_privs", strerror(errno));
+    if (jail->layers != 0)
+        drop_capabilities(status_fd);
 }
 
 static void set_limit(int status_fd, __rlimit_resource_t what, const char *name, rlim_t value)
@@ -99,11 +114,12 @@ static void set_limits(const struct jail *jail, int status_fd)
 static void restrict_files(const struct jail *jail, int status_fd)
 {
     struct landlock_rule rules[SYSTEM_PATHS_MAX + 24];
-    size_t n = system_paths_rules(rules, SYSTEM_PATHS_MAX);
     struct error err = {0};
+    size_t n;
 
     if ((jail->layers & LAYER_LANDLOCK) == 0)
         return;
+    n = system_paths_rules(rules, SYSTEM_PATHS_MAX);
     rules[n++] = (struct landlock_rule){jail->home, LANDLOCK_WRITE, true};
     rules[n++] = (struct landlock_rule){jail->workspace, LANDLOCK_WRITE, true};
     if (jail->temporary != NULL)
@@ -176,12 +192,10 @@ void jail_enter(const struct jail *jail, int status_fd)
         dprintf(STDERR_FILENO, "cannot enter %s: %s\n", jail->cwd, strerror(errno));
         _exit(JAIL_EXIT_CHDIR);
     }
-    if (jail->scoped)
-        restrict_files(jail, status_fd);
+    restrict_files(jail, status_fd);
     if (close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) != 0)
         refuse(status_fd, "close_range", strerror(errno));
-    if (jail->scoped)
-        restrict_calls(jail, status_fd);
+    restrict_calls(jail, status_fd);
     set_limits(jail, status_fd); /* last, since they bind this process too */
     report(status_fd, JAIL_STARTED, "");
     run_script(jail);

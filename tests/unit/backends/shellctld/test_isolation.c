@@ -395,6 +395,18 @@ Test(isolation, privileged_calls_are_refused_as_user)
     each_policy_as_user(body_calls);
 }
 
+/* What the daemon does for callers without a binding: isolated, but under its own uid. */
+static void body_calls_own_uid(struct place *p)
+{
+    p->iso.layers &= ~(unsigned)LAYER_UID;
+    body_calls(p);
+}
+
+Test(isolation, privileged_calls_are_refused_to_our_own_uid_too)
+{
+    each_policy(body_calls_own_uid);
+}
+
 /* ---- bounds ------------------------------------------------------------------------------------ */
 
 static void body_fork_bomb(struct place *p)
@@ -713,6 +725,26 @@ Test(isolation, state_in_a_readable_part_of_the_system_is_refused)
 
     cr_assert_not(isolation_probe(&options, &iso, &err));
     cr_assert_not_null(strstr(err.message, "/opt/state"));
+}
+
+Test(isolation, none_means_the_daemons_rights_and_still_limits)
+{
+    struct place p;
+    const struct runner_spec base = {.limits = {.max_open_files = 40, .max_processes = 500}};
+
+    place_make(&p);
+    cr_assert(place_isolate(&p, ISOLATION_NONE));
+    cr_assert_eq(p.iso.layers, 0);
+    place_binding(&p, "a");
+    expect_run(&p, "a", RUNNER_STDIO,
+               "echo x > \"$HOME/f\" && echo t > \"$TMPDIR/t\" && cat \"$HOME/f\"", 0, "x\n");
+    struct test_job job = job_start(&p, "a", RUNNER_STDIO, &base,
+                                    "ulimit -n; grep NoNewPrivs /proc/self/status | cut -f2");
+    job_end(&job);
+    char *out = job_file(&job, "output.log");
+    cr_assert_str_eq(out, "40\n0\n");
+    free(out);
+    place_remove(&p);
 }
 
 /* ---- a full disk ------------------------------------------------------------------------------- */
