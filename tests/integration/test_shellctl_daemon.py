@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 
 import pytest
@@ -70,6 +71,34 @@ def test_ended_jobs_are_collected_live_ones_are_not(daemon):
             client.wait(ended)
         assert not client.status(live).done
         client.delete(live, force=True, grace_seconds=0)
+
+
+# ---- disk full -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(folder):
+    """A file system of 2 MB."""
+    path = folder / "disk"
+    path.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "bindery", path]).returncode != 0:
+        pytest.skip("may not mount")
+    path.chmod(0o755)
+    yield path
+    subprocess.run(["umount", "-l", path], check=True)
+
+
+def test_a_full_disk_is_said_and_survived(daemon, small_disk):
+    process = daemon(state_dir=small_disk / "state")
+    with client_of(process) as client:
+        loud = client.run("head -c 4000000 /dev/zero; exit 7", timeout=20, **STDIO).job_id
+        wait_until(lambda: client.status(loud).done, 20, "the end of a job whose output found no room")
+        assert client.status(loud).exit_code == 7, "what it wrote was read on, and its end recorded"
+        with fails(500, "internal_error"):
+            client.run("true")
+        assert [job.job_id for job in client.list()] == [loud], "nothing half-made is left"
+        client.delete(loud)
+        assert client.run("echo again").output == "again\n"
 
 
 # ---- restart, crash: case A60 ----------------------------------------------------------------------
