@@ -219,6 +219,11 @@ bool embedded_ready(const struct embedded *e, struct error *err)
     return false;
 }
 
+bool embedded_is_child(const struct embedded *e, pid_t pid)
+{
+    return e->child.pidfd >= 0 && e->child.pid == pid;
+}
+
 const char *embedded_socket(const struct embedded *e)
 {
     return e->paths.socket;

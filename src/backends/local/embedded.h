@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct config;
 struct embedded;
@@ -36,6 +37,9 @@ struct embedded *embedded_start(struct loop *loop, const struct embedded_options
 /** Whether the child listens; else `err` (may be NULL) gets ERR_BACKEND_UNAVAILABLE with the
  * reason. */
 bool embedded_ready(const struct embedded *embedded, struct error *err);
+
+/** Is this the process of the child that runs now? Its status is this module's to take. */
+bool embedded_is_child(const struct embedded *embedded, pid_t pid);
 
 /** Path of its socket, the same over restarts. Valid until embedded_free. */
 const char *embedded_socket(const struct embedded *embedded);
