@@ -453,3 +453,29 @@ def test_errors_are_in_the_shape_of_the_data_plane(broker, upstream):
         assert got.status_code == 400
         assert set(got.json()) == {"error"} and set(got.json()["error"]) == {"code", "message"}
     assert json.loads(got.text)
+
+
+def test_a_drain_cuts_long_polls_at_its_deadline(brokers, upstream):
+    """A55: a stream that does not end is cut, upstream hears of it, and the process ends well."""
+    broker = brokers(BINDERY_DRAIN_SECONDS="1")
+    closed = threading.Event()
+
+    def hang(connection, head, rest):
+        while connection.recv(100):
+            pass
+        closed.set()
+        return False
+
+    upstream.handle = hang
+    lease = broker.acquire()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(broker.holder(lease).get, "/v1/waiting")
+        settle(lambda: upstream.heads)
+        began = time.monotonic()
+        broker.stop()
+        assert 0.8 < time.monotonic() - began < 10
+        try:
+            assert waiting.result(5).status_code == 503
+        except httpx.TransportError:
+            pass  # cut before there was an answer: the balancer's retry takes it elsewhere
+    assert closed.wait(2)
