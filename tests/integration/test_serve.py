@@ -161,6 +161,20 @@ def test_a_vanished_workspace_is_lost_and_not_made_again(plane, folder):
     assert plane.server.http.delete(f"/v1/leases/{lease['lease_id']}").status_code == 204
 
 
+def test_the_same_ids_again_right_after_destroy(plane):
+    """A31: destroy answers when the names are free."""
+    for round_number in range(15):
+        made = plane.create(binding_id="again", workspace_id="again-w")
+        lease = lease_of(plane, made.binding_ref)
+        path = f"/v1/leases/{lease['lease_id']}"
+        command = plane.server.http.post(f"{path}/commands", json={"script": "ls; echo > file"}).json()
+        assert (command["status"], command["output"]) == ("exited", ""), round_number
+        if round_number % 2:
+            assert plane.server.http.delete(path).status_code == 204
+        plane.destroy(made.binding_ref, True, made.workspace_ref)
+        assert plane.server.http.get(path).status_code == 410
+
+
 def test_clients_that_leave_during_create_leave_nothing(plane):
     """A05: what is made for nobody is removed again."""
     host, _, port = plane.server.listen.rpartition(":")
