@@ -882,7 +882,7 @@ static void torture(struct call *(*make)(void), int bindings_before, int binding
             failed_releases = 0;
             begin(call, &o);
             op_torture_arm(what, k);
-            loop_advance_ms(loop, 5 * A_MINUTE);
+            loop_advance_ms(loop, 6 * A_MINUTE);
             last = op_torture_waits() < k;
             op_torture_arm(OP_TORTURE_NONE, 0);
             cr_assert(eq(int, o.calls, 1), "torture %d at wait %u", (int)what, k);
@@ -941,6 +941,51 @@ static struct call *make_reopen(void)
                                      .expires_wall_ms = 1700000300000};
 
     return reopen_call(&o, "b1");
+}
+
+static struct call *make_run(void)
+{
+    static struct outcome lease;
+
+    lease = finish(acquire_call("b1"));
+    fake->output = "out";
+    return run_call(&lease);
+}
+
+static struct call *make_renew(void)
+{
+    static struct shared_ends ends;
+    static struct lease_caller caller;
+    static char token[600];
+    struct arena *arena = arena_new();
+    struct lease_key key;
+    struct lease_claims claims = {
+        .id = "0123456789abcdef0123456789abcdef",
+        .backend = "fake",
+        .binding_ref = "b1",
+        .acquired_wall_ms = 1700000000000,
+        .expires_wall_ms = 1700000300000,
+        .hard_end_wall_ms = 1700086400000,
+    };
+    struct call *call = new_call(start_renew);
+
+    lease_key_derive(&key, "the same on every replica");
+    snprintf(token, sizeof(token), "%s", lease_token_mint(arena, &key, &claims));
+    arena_free(arena);
+    caller = (struct lease_caller){"0123456789abcdef0123456789abcdef", token, false};
+    broker_set_revocations(broker, &(struct lease_revocations){shared_revoke, shared_check, &ends});
+    call->caller = caller;
+    return call;
+}
+
+Test(broker, torture_run)
+{
+    torture(make_run, 1, 1);
+}
+
+Test(broker, torture_renew)
+{
+    torture(make_renew, 1, 1);
 }
 
 Test(broker, torture_create)
