@@ -15,6 +15,10 @@ int health_main(int argc, char **argv);
 /** `bindery docs errors|metrics|settings`: print a reference page made from a table. */
 int docs_main(int argc, char **argv);
 
+/** `bindery ledger export [URL]`, `bindery ledger import [URL]`: all rows as JSON lines, to stdout
+ * and from stdin. */
+int ledger_main(int argc, char **argv);
+
 /** `bindery bench [options]`: measure lease churn of a Bindery or of a gateway. */
 int bench_main(int argc, char **argv);
 

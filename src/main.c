@@ -25,6 +25,7 @@ static const struct command {
     {"health", health_main,
      "ask the running server whether it lives (--ready: whether it is ready)"},
     {"shellctl", shellctl_main, "serve: run the embedded sandbox on its own"},
+    {"ledger", ledger_main, "export the ledger's rows as JSON lines, or import them"},
     {"serve", serve_main, "run the service (--print-config: show its settings)"},
     {"version", version_main, "print the version"},
 };

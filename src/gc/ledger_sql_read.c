@@ -194,6 +194,12 @@ void ledger_sql_import(struct ledger *l, struct op *op, enum ledger_kind kind, c
     struct buf text = {0};
     char *sql;
 
+    if (row == NULL) { /* the last one */
+        if (s->db->dialect == &sql_postgres)
+            db_add(call, SQL_EVENTS_SEQUENCE, "");
+        db_call_submit(call);
+        return;
+    }
     PRE(table->n_columns <= sizeof(params) / sizeof(params[0]));
     buf_addf(&text, "INSERT INTO %s ({%s}) VALUES (", table->name, table->name);
     for (size_t i = 0; i < table->n_columns; i++) {

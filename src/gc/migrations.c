@@ -130,7 +130,7 @@ static const char v1_events[] = "CREATE TABLE events ("
                                 "CREATE INDEX events_at ON events (at);"
 
                                 "CREATE TABLE revocations ("
-                                "lease_id TEXT NOT NULL PRIMARY KEY,"
+                                "id TEXT NOT NULL PRIMARY KEY,"
                                 "until BIGINT NOT NULL);"
                                 "CREATE INDEX revocations_until ON revocations (until);";
 

@@ -224,7 +224,8 @@ struct ledger_ops {
                          int64_t *ret_n);
     void (*count)(struct ledger *l, struct op *op, enum ledger_kind kind, const char *status,
                   const char *cursor, struct ledger_count *ret);
-    /** Write a row exactly as it is (bindery ledger import); an id that exists is an error. */
+    /** Write a row exactly as it is (bindery ledger import); an id that exists is an error. After
+     * the last one comes a NULL. */
     void (*import_row)(struct ledger *l, struct op *op, enum ledger_kind kind, const void *row);
 
     /** Reachable and writable as far as is known; false with the reason. Synchronous. */

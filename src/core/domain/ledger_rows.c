@@ -26,6 +26,10 @@ static const struct ledger_column orphan_columns[] = {
 static const struct ledger_column event_columns[] = {
     LEDGER_EVENT_COLUMNS(TEXT_COLUMN, INT_COLUMN, GUARD_COLUMN)};
 #undef ROW
+#define ROW ledger_revocation
+static const struct ledger_column revocation_columns[] = {
+    LEDGER_REVOCATION_COLUMNS(TEXT_COLUMN, INT_COLUMN, GUARD_COLUMN)};
+#undef ROW
 
 #define TABLE(name, row, columns)                                                                  \
     {                                                                                              \
@@ -38,6 +42,7 @@ static const struct ledger_table tables[LEDGER_KINDS] = {
     [LEDGER_SNAPSHOTS] = TABLE("home_snapshots", ledger_snapshot, snapshot_columns),
     [LEDGER_ORPHANS] = TABLE("orphans", ledger_orphan, orphan_columns),
     [LEDGER_EVENTS] = TABLE("events", ledger_event, event_columns),
+    [LEDGER_REVOCATIONS] = TABLE("revocations", ledger_revocation, revocation_columns),
 };
 
 const struct ledger_table *ledger_table(enum ledger_kind kind)

@@ -128,6 +128,11 @@
     TEXT(actor)                                                                                    \
     TEXT(reason)
 
+/** A lease that ended before its time, until when it would have lived. */
+#define LEDGER_REVOCATION_COLUMNS(TEXT, INT, GUARD)                                                \
+    TEXT(id)                                                                                       \
+    INT(until)
+
 #define LEDGER_TEXT_FIELD(name) const char *name;
 #define LEDGER_INT_FIELD(name)  int64_t name;
 
@@ -147,6 +152,10 @@ struct ledger_event {
     LEDGER_EVENT_COLUMNS(LEDGER_TEXT_FIELD, LEDGER_INT_FIELD, LEDGER_INT_FIELD)
 };
 
+struct ledger_revocation {
+    LEDGER_REVOCATION_COLUMNS(LEDGER_TEXT_FIELD, LEDGER_INT_FIELD, LEDGER_INT_FIELD)
+};
+
 /** The tables, by number. */
 enum ledger_kind {
     LEDGER_BINDINGS,
@@ -154,6 +163,7 @@ enum ledger_kind {
     LEDGER_SNAPSHOTS,
     LEDGER_ORPHANS,
     LEDGER_EVENTS,
+    LEDGER_REVOCATIONS,
     LEDGER_KINDS
 };
 
