@@ -1,5 +1,6 @@
-/* `bindery serve`: settings → data folder → loop → backend → broker → HTTP edge, then the loop; and
- * the way back on SIGTERM: drain the edge, end the leases, stop the sandbox, free all. */
+/* `bindery serve`: settings → data folder → loop → ledger → backend → broker → HTTP edge, then the
+ * loop; and the way back on SIGTERM: drain the edge, end the leases, stop what works on the ledger,
+ * stop the sandbox, free all. */
 #include "commands.h"
 #include "core/domain/broker.h"
 #include "core/runtime/config.h"
@@ -11,13 +12,17 @@
 #include "http/handlers_command.h"
 #include "http/handlers_files.h"
 #include "http/handlers_gateway.h"
+#include "http/handlers_gc.h"
 #include "http/handlers_lease.h"
+#include "http/handlers_ledger.h"
+#include "http/handlers_owner.h"
 #include "http/handlers_snapshot.h"
 #include "http/handlers_system.h"
 #include "http/proxy.h"
 #include "http/server.h"
 #include "observe.h"
 #include "serve_backend.h"
+#include "serve_ledger.h"
 
 #include <event2/event.h>
 #include <signal.h>
@@ -32,8 +37,8 @@ enum {
 };
 
 static const struct route *const tables[] = {
-    binding_routes, files_routes,   snapshot_routes, lease_routes,
-    proxy_routes,   command_routes, gateway_routes,  system_routes,
+    binding_routes, files_routes,  snapshot_routes, lease_routes,  proxy_routes, command_routes,
+    gateway_routes, system_routes, owner_routes,    ledger_routes, gc_routes,
 };
 
 /* Everything that lives as long as the server. */
@@ -43,13 +48,15 @@ struct service {
     struct loop *loop;
     struct http_client *http;
     struct served_backend served;
+    struct served_ledger ledger;
     struct app app;
     struct http_server *edge;
-    struct readiness readiness;
+    struct readiness readiness[2];
     struct event *sigterm, *sigint;
     struct task leases_over;
     struct timer last_call;
     bool draining, all_over;
+    int status; /* of the exit, after a drain */
 };
 
 /* ---- stopping */
@@ -62,11 +69,18 @@ static void on_all_over(void *ctx)
     loop_stop(s->loop);
 }
 
-static void on_leases_over(void *ctx)
+static void on_ledger_stopped(void *ctx)
 {
     struct service *s = ctx;
 
     served_backend_stop(&s->served, on_all_over, s);
+}
+
+static void on_leases_over(void *ctx)
+{
+    struct service *s = ctx;
+
+    served_ledger_stop(&s->ledger, on_ledger_stopped, s);
 }
 
 static void on_last_call(void *ctx)
@@ -89,6 +103,25 @@ static void on_drained(void *ctx, int left)
     broker_drain(s->app.broker, &s->leases_over);
 }
 
+static void begin_drain(struct service *s, const char *why)
+{
+    s->draining = true;
+    LOG_WITH(LOG_INFO, "draining", {"signal", why});
+    http_server_drain(s->edge, s->config->drain_grace_ms, s->config->drain_timeout_ms, SETTLE_MS,
+                      on_drained, s);
+}
+
+/* Found out only when the database was reached. */
+static void on_ledger_refused(void *ctx, const struct error *why)
+{
+    struct service *s = ctx;
+
+    LOG_WITH(LOG_ERROR, "the ledger must not be used", {"error", why->message});
+    s->status = EXIT_CONFIG;
+    if (!s->draining)
+        begin_drain(s, "none");
+}
+
 /* The first signal drains, the second spares the rest of the waiting. */
 static void on_signal(evutil_socket_t number, short what, void *ctx)
 {
@@ -101,10 +134,7 @@ static void on_signal(evutil_socket_t number, short what, void *ctx)
         http_server_hurry(s->edge);
         return;
     }
-    s->draining = true;
-    LOG_WITH(LOG_INFO, "draining", {"signal", number == SIGINT ? "SIGINT" : "SIGTERM"});
-    http_server_drain(s->edge, s->config->drain_grace_ms, s->config->drain_timeout_ms, SETTLE_MS,
-                      on_drained, s);
+    begin_drain(s, number == SIGINT ? "SIGINT" : "SIGTERM");
 }
 
 /* ---- starting */
@@ -160,7 +190,9 @@ static bool start_edge(struct service *s, struct error *err)
     static const struct route_set routes = {tables, sizeof(tables) / sizeof(*tables)};
     const struct config *c = s->config;
 
-    s->readiness = (struct readiness){"backend", backend_is_ready, backend_describe, s};
+    s->readiness[0] = (struct readiness){"backend", backend_is_ready, backend_describe, s};
+    s->readiness[1] =
+        (struct readiness){"ledger", served_ledger_ready, served_ledger_describe, &s->ledger};
     s->edge = http_server_new(s->loop,
                               &(struct http_server_options){
                                   .listen = c->listen,
@@ -175,8 +207,8 @@ static bool start_edge(struct service *s, struct error *err)
                                   .request_timeout_ms = c->request_timeout_ms,
                                   .no_access_log = !c->access_log,
                                   .auth = {auth_bearer_callback, (void *)c->api_token},
-                                  .readiness = &s->readiness,
-                                  .n_readiness = 1,
+                                  .readiness = s->readiness,
+                                  .n_readiness = 2,
                               },
                               &routes, &s->app, err);
     return s->edge != NULL;
@@ -213,9 +245,15 @@ static int start(struct service *s, struct error *err)
     s->http = http_client_new(s->loop, &(struct http_client_options){.proxy = c->http_proxy});
     s->app.config = c;
     s->app.http = s->http;
-    if (!served_backend_start(&s->served, s->loop, s->http, c, err) || !start_broker(s, err))
+    s->ledger.on_refused = on_ledger_refused;
+    s->ledger.refused_ctx = s;
+    if (!served_ledger_open(&s->ledger, s->loop, c, err) ||
+        !served_backend_start(&s->served, s->loop, s->http, c, err) || !start_broker(s, err))
         return EXIT_CONFIG;
     s->app.gateway_leases = gateway_leases_new(s->loop, s->app.broker);
+    served_ledger_start(&s->ledger, s->app.broker, c);
+    s->app.lifecycle = s->ledger.lifecycle;
+    s->app.gc = &s->ledger.control;
     if (!start_edge(s, err))
         return EXIT_UNAVAILABLE;
     start_signals(s);
@@ -231,10 +269,12 @@ static void finish(struct service *s)
         event_free(s->sigint);
     http_server_free(s->edge);
     gateway_leases_free(s->app.gateway_leases);
+    served_ledger_finish(&s->ledger);
     broker_free(s->app.broker);
     served_backend_free(&s->served);
     if (s->http != NULL)
         http_client_free(s->http);
+    served_ledger_close(&s->ledger);
     log_flush();
     if (s->loop != NULL) {
         timer_cancel(s->loop, &s->last_call);
@@ -263,7 +303,7 @@ static int run(struct config *config)
     }
     log_info("stopped");
     finish(&s);
-    return 0;
+    return s.status;
 }
 
 int serve_main(int argc, char **argv)

@@ -10,6 +10,7 @@ enum { COLLECT_UNDO_MS = 10000 };
 /** Embedded first in each of the operations. */
 struct collect {
     struct op op;
+    struct list link; /* among those that run */
     struct lifecycle *lc;
     struct ledger_work work; /* a copy, in the op's arena */
     struct ledger_cause cause;

@@ -29,6 +29,7 @@ struct collector {
     bool stopping;
     bool sweeping, claiming, poked;
     enum work_kind kind; /* of the sweep, now */
+    struct list pieces;  /* collect.link, of those that run */
     int running;
     int64_t sweep_started_ms, soonest_retry_ms;
     struct collector_status status;
@@ -54,6 +55,7 @@ static void on_collected(struct op *op, void *ctx)
     struct collect *c = container_of(op, struct collect, op);
     bool failed = error_is(&op->error);
 
+    list_remove(&c->link);
     collector->running--;
     metric_add(METRIC_GC_ATTEMPTS, LABELS(kind_names[c->work.kind], failed ? "failed" : "done"), 1);
     if (failed) {
@@ -143,6 +145,8 @@ static void start_pieces(struct collector *collector, const struct ledger_works 
 
     for (size_t i = 0; i < works->n; i++) {
         struct collect *c = collect_new(collector->lc, &works->items[i], deadline_ms);
+        list_init(&c->link);
+        list_push(&collector->pieces, &c->link);
         collector->running++;
         op_start(&c->op, on_collected, collector);
     }
@@ -233,6 +237,7 @@ struct collector *collector_new(struct loop *loop, struct lifecycle *lc,
     collector->loop = loop;
     collector->lc = lc;
     collector->options = *options;
+    list_init(&collector->pieces);
     timer_init(&collector->timer, on_due, collector);
     timer_set_ms(loop, &collector->timer, FIRST_SWEEP_MS);
     return collector;
@@ -245,6 +250,8 @@ void collector_stop(struct collector *collector, struct task *task)
     timer_cancel(collector->loop, &collector->timer);
     if (collector->sweeping && !collector->claiming)
         collector->sweeping = false;
+    LIST_FOREACH_SAFE (it, next, &collector->pieces)
+        op_abort(&container_of(it, struct collect, link)->op, ERR_DRAINING, "the server stops");
     collector_idle(collector);
 }
 

@@ -16,7 +16,7 @@ struct collector_options {
 /** Sweeps soon after the start: what an earlier process left is found then. */
 struct collector *collector_new(struct loop *loop, struct lifecycle *lc,
                                 const struct collector_options *options);
-/** Claim nothing more; `task` is posted when what runs has ended. */
+/** Claim nothing more and put off what runs; `task` is posted when it has ended. */
 void collector_stop(struct collector *collector, struct task *task);
 /** Must have stopped. */
 void collector_free(struct collector *collector);

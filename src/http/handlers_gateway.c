@@ -53,7 +53,10 @@ static void create_start(struct handler_call *call)
 {
     struct create_call *t = container_of(call, struct create_call, call);
 
-    broker_create_binding(call->broker, &call->op, &t->spec, &t->binding);
+    if (call->lifecycle != NULL)
+        lifecycle_create_binding(call->lifecycle, &call->op, &t->spec, &t->binding);
+    else
+        broker_create_binding(call->broker, &call->op, &t->spec, &t->binding);
 }
 
 static void create_write(struct json_writer *w, const void *ctx)
@@ -101,7 +104,10 @@ static void delete_start(struct handler_call *call)
 {
     struct delete_call *t = container_of(call, struct delete_call, call);
 
-    broker_destroy_binding(call->broker, &call->op, &t->spec);
+    if (call->lifecycle != NULL)
+        lifecycle_destroy_binding(call->lifecycle, &call->op, &t->spec);
+    else
+        broker_destroy_binding(call->broker, &call->op, &t->spec);
 }
 
 static void reply_no_content(struct handler_call *call)
