@@ -127,7 +127,7 @@ static size_t common_length(const char *a, size_t len, const char *b)
 bool local_check_roots(struct local_backend *l, struct error *err)
 {
     const char *roots[] = {l->home_root, l->workspace_root, l->snapshot_root};
-    size_t len = strlen(l->home_root);
+    size_t len;
 
     strip_slashes(l->home_root);
     strip_slashes(l->workspace_root);
