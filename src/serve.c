@@ -73,7 +73,7 @@ static void on_ledger_stopped(void *ctx)
 {
     struct service *s = ctx;
 
-    served_backend_stop(&s->served, on_all_over, s);
+    served_backend_stop(&s->served, s->loop, on_all_over, s);
 }
 
 static void on_leases_over(void *ctx)

@@ -3,10 +3,12 @@
 #include "backends/enterprise/enterprise.h"
 #include "backends/local/embedded.h"
 #include "backends/local/local_backend.h"
-
+#include "backends/shellctl/job_delete.h"
 #include "core/runtime/json.h"
 
 #include <string.h>
+
+enum { DELETES_MS = 3000 }; /* that transient jobs get to be deleted at the end */
 
 /* One function for each value of DIFY_AGENT_RUNTIME_BACKEND. */
 struct constructor {
@@ -124,7 +126,7 @@ static const struct constructor constructors[] = {
 bool served_backend_start(struct served_backend *ret, struct loop *loop, struct http_client *http,
                           const struct config *config, struct error *err)
 {
-    *ret = (struct served_backend){NULL, NULL};
+    *ret = (struct served_backend){0};
     for (size_t i = 0; i < sizeof(constructors) / sizeof(*constructors); i++) {
         if (strcmp(constructors[i].name, config->runtime_backend) == 0)
             return constructors[i].start(ret, loop, http, config, err);
@@ -150,12 +152,22 @@ void served_backend_describe(const struct served_backend *served, struct json_wr
     json_object_finish(w);
 }
 
-void served_backend_stop(struct served_backend *served, void (*done)(void *ctx), void *ctx)
+static void on_deletes_over(void *ctx)
 {
+    struct served_backend *served = ctx;
+
     if (served->embedded != NULL)
-        embedded_stop(served->embedded, done, ctx);
+        embedded_stop(served->embedded, served->stopped, served->stopped_ctx);
     else
-        done(ctx);
+        served->stopped(served->stopped_ctx);
+}
+
+void served_backend_stop(struct served_backend *served, struct loop *loop, void (*done)(void *ctx),
+                         void *ctx)
+{
+    served->stopped = done;
+    served->stopped_ctx = ctx;
+    job_deletes_finish(loop, DELETES_MS, on_deletes_over, served);
 }
 
 void served_backend_free(struct served_backend *served)

@@ -11,6 +11,8 @@ struct json_writer;
 struct served_backend {
     struct backend *backend;
     struct embedded *embedded; /* the sandbox daemon, or NULL */
+    void (*stopped)(void *ctx);
+    void *stopped_ctx;
 };
 
 /** Make and start it. `data_dir` is ours and locked. False with `err` when it cannot be. */
@@ -20,8 +22,10 @@ bool served_backend_start(struct served_backend *ret, struct loop *loop, struct 
 /** Facts for /readyz: one JSON object. */
 void served_backend_describe(const struct served_backend *served, struct json_writer *w);
 
-/** End the sandbox daemon; `done(ctx)` when it has gone, at once when there is none. */
-void served_backend_stop(struct served_backend *served, void (*done)(void *ctx), void *ctx);
+/** Let what goes on in the background come to an end, then end the sandbox daemon, if any; `done`
+ * is called from the loop after that. */
+void served_backend_stop(struct served_backend *served, struct loop *loop, void (*done)(void *ctx),
+                         void *ctx);
 
 /** After every operation is over. */
 void served_backend_free(struct served_backend *served);

@@ -30,11 +30,39 @@ int job_deletes_running(void)
     return n;
 }
 
-void job_deletes_cancel(void)
+/* ---- the end of the process ------------------------------------------------------------------ */
+
+static struct {
+    bool asked;
+    struct timer limit;
+    struct task over;
+} finish;
+
+static void on_limit(void *ctx)
 {
+    (void)ctx;
     for (struct list *it = running.next; it != &running; it = it->next)
         op_cancel(&container_of(it, struct job_delete, link)->op, "the process ends");
 }
+
+static void check_finish(struct loop *loop)
+{
+    if (!finish.asked || !list_empty(&running))
+        return;
+    timer_cancel(loop, &finish.limit);
+    loop_post(loop, &finish.over);
+}
+
+void job_deletes_finish(struct loop *loop, int64_t limit_ms, void (*done)(void *ctx), void *ctx)
+{
+    finish.asked = true;
+    timer_init(&finish.limit, on_limit, NULL);
+    timer_set_ms(loop, &finish.limit, limit_ms);
+    task_init(&finish.over, done, ctx);
+    check_finish(loop);
+}
+
+/* ---- one delete ----------------------------------------------------------------------------- */
 
 void job_delete_failed(struct backend *b, const char *job_id, const struct error *why)
 {
@@ -74,6 +102,7 @@ static void on_deleted(struct op *op, void *ctx)
     list_remove(&d->link);
     if (op_failed(op))
         job_delete_failed(d->backend, d->job_id, &op->error);
+    check_finish(op->loop);
 }
 
 void job_delete_later(struct backend *b, const struct endpoint *endpoint, const char *job_id)

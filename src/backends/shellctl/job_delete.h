@@ -12,9 +12,10 @@ void job_delete_later(struct backend *b, const struct endpoint *endpoint, const 
 /** Count a job that stays behind; `job_id` NULL when not even its id is known. */
 void job_delete_failed(struct backend *b, const char *job_id, const struct error *why);
 
-/** Deletes that are under way in the whole process. A process that ends waits for them a little,
- * then cancels them; none may be left when its HTTP client is freed. */
+/** Deletes that are under way in the whole process. None may be left when its HTTP client is
+ * freed. */
 int job_deletes_running(void);
 
-/** Cancel all that are under way: over after the next turn of the loop, counted as failures. */
-void job_deletes_cancel(void);
+/** For the end of the process: call `done` from the loop when none is under way any more; what
+ * takes longer than `limit_ms` is cancelled and counted as a failure. Once. */
+void job_deletes_finish(struct loop *loop, int64_t limit_ms, void (*done)(void *ctx), void *ctx);

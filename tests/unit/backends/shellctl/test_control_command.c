@@ -285,6 +285,38 @@ Test(shellctl_commands, a_failing_delete_is_tried_again_then_counted)
     cr_assert(eq(dbl, metric_value(METRIC_PROBE_JOBS_LEFT, LABELS("test")), 1));
 }
 
+static void note_finished(void *ctx)
+{
+    *(bool *)ctx = true;
+}
+
+Test(shellctl_commands, at_the_end_of_the_process_deletes_get_a_little_time)
+{
+    struct outcome o;
+    bool finished = false;
+
+    fake_shellctl_fail(fake, FAKE_DELETE_JOB, FAULT_HANG, 1, NULL);
+    start((struct control_command){.script = "true"}, NULL, &o);
+    while (!o.done)
+        loop_turn(loop, true);
+    cr_assert(eq(int, job_deletes_running(), 1));
+    job_deletes_finish(loop, 50, note_finished, &finished);
+    cr_assert_not(finished);
+    while (!finished)
+        loop_turn(loop, true);
+    cr_assert(eq(int, job_deletes_running(), 0));
+    cr_assert(eq(dbl, metric_value(METRIC_PROBE_JOBS_LEFT, LABELS("test")), 1));
+}
+
+Test(shellctl_commands, with_nothing_under_way_the_end_is_at_once)
+{
+    bool finished = false;
+
+    job_deletes_finish(loop, 60000, note_finished, &finished);
+    loop_turn(loop, false);
+    cr_assert(finished);
+}
+
 Test(shellctl_commands, the_caller_goes_away_while_the_job_runs)
 {
     struct outcome o;
