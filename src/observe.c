@@ -41,7 +41,7 @@ static void on_op(void *ctx, const struct op *op)
     int64_t took_us = loop_now_us(op->loop) - op->started_us;
 
     (void)ctx;
-    if (!op_failed(op)) {
+    if (op->error.code == ERR_NONE) {
         const struct known_op *known = known_op(op->type);
 
         metric_series_add(known->count, 1);
