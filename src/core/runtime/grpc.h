@@ -104,6 +104,9 @@ struct grpc_call *grpc_call_open(struct grpc_channel *channel, const char *metho
 
 /** Queue one message (copied). Returns bytes queued: above 64 KiB wait for on_writable. */
 size_t grpc_call_send(struct grpc_call *call, const void *message, size_t len);
+/** The same for a message that comes in two parts, which saves joining them. */
+size_t grpc_call_send_parts(struct grpc_call *call, const void *head, size_t head_len,
+                            const void *rest, size_t rest_len);
 /** Half-close the request side. */
 void grpc_call_send_end(struct grpc_call *call);
 

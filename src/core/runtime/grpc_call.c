@@ -274,19 +274,28 @@ static void on_writable(void *ctx)
         call->events.on_writable(call->ctx);
 }
 
-size_t grpc_call_send(struct grpc_call *call, const void *message, size_t len)
+size_t grpc_call_send_parts(struct grpc_call *call, const void *head, size_t head_len,
+                            const void *rest, size_t rest_len)
 {
+    size_t len = head_len + rest_len;
     uint8_t prefix[GRPC_PREFIX_BYTES] = {0, (uint8_t)(len >> 24), (uint8_t)(len >> 16),
                                          (uint8_t)(len >> 8), (uint8_t)len};
 
     PRE(!call->over && !call->unsent_end && len <= UINT32_MAX);
     if (call->stream == NULL) {
         buf_add(&call->unsent, prefix, sizeof(prefix));
-        buf_add(&call->unsent, message, len);
+        buf_add(&call->unsent, head, head_len);
+        buf_add(&call->unsent, rest, rest_len);
         return call->unsent.len;
     }
     h2_stream_send(call->stream, prefix, sizeof(prefix));
-    return h2_stream_send(call->stream, message, len);
+    h2_stream_send(call->stream, head, head_len);
+    return h2_stream_send(call->stream, rest, rest_len);
+}
+
+size_t grpc_call_send(struct grpc_call *call, const void *message, size_t len)
+{
+    return grpc_call_send_parts(call, message, len, NULL, 0);
 }
 
 void grpc_call_send_end(struct grpc_call *call)

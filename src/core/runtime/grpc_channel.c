@@ -62,6 +62,8 @@ static void on_closed(void *ctx, const struct error *why)
     struct list failed = LIST_INIT(failed);
     struct list *node;
 
+    if (c->dropped)
+        return;
     connection_drop(c);
     if (why->code == ERR_UPSTREAM_CONNECT) {
         if (list_empty(&channel->connections))
@@ -98,6 +100,7 @@ static void connection_open(struct grpc_channel *channel)
 
 static void connection_drop(struct grpc_connection *c)
 {
+    c->dropped = true;
     list_remove(&c->link);
     c->channel->n_connections--;
     loop_defer_free(c->channel->loop, connection_release, c);

@@ -14,6 +14,7 @@ struct grpc_connection {
     struct grpc_channel *channel;
     struct h2_session *session;
     bool retired; /* no new streams */
+    bool dropped; /* to be freed at the end of the turn; may still be called back until then */
     struct list link;
 };
 

@@ -129,7 +129,8 @@ size_t h2_stream_send(struct h2_stream *stream, const void *bytes, size_t len)
     size_t queued;
 
     PRE(!stream->out_end);
-    evbuffer_add(stream->out, bytes, len);
+    if (len > 0)
+        evbuffer_add(stream->out, bytes, len);
     queued = evbuffer_get_length(stream->out);
     if (queued >= H2_STREAM_OUT_LOW)
         stream->was_full = true;

@@ -50,6 +50,7 @@ struct http_dialer {
     const char *key;
     int (*open)(void *ctx, struct error *err);
     void *ctx;
+    bool one_exchange; /* never kept idle: for connections of which the peer allows only a few */
 };
 
 /** A connected pair for a dialer: [0] for `open` to return, [1] the tunnel's end, both non-blocking

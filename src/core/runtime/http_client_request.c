@@ -163,6 +163,8 @@ void transfer_set_form(struct transfer *t, const struct http_request *request, i
     t->fresh =
         request->fresh || (!t->repeatable && request->body_len == 0 && t->form != FORM_UPLOAD);
     curl_easy_setopt(t->easy, CURLOPT_FRESH_CONNECT, (long)t->fresh);
+    curl_easy_setopt(t->easy, CURLOPT_FORBID_REUSE,
+                     (long)(t->dialer != NULL && t->dialer->one_exchange));
 }
 
 /* The part of the URL that messages may show: its path; a query may hold secrets. */
