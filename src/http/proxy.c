@@ -278,7 +278,7 @@ static void relay_open(struct exchange *x, struct lease *lease, void *ctx)
         .method = x->method,
         .url = proxy_url(x->arena, endpoint, r->rest, x->query),
         .unix_socket = endpoint->unix_socket,
-        .dialer = endpoint->dialer,
+        .dialer = endpoint_dialer(endpoint, proxy_may_wait(r->rest)),
         .idle_timeout_ms = SILENCE_MAX_MS,
         .idempotent = strcmp(x->method, "GET") == 0,
     };

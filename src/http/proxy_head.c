@@ -46,6 +46,19 @@ bool proxy_check_path(const char *rest, struct error *err)
     return true;
 }
 
+bool proxy_may_wait(const char *rest)
+{
+    static const char *const ends[] = {"/run", "/wait", "/input", "/terminate"};
+    size_t len = strlen(rest);
+
+    for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+        size_t n = strlen(ends[i]);
+        if (len >= n && strcmp(rest + len - n, ends[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 const char *proxy_url(struct arena *arena, const struct endpoint *endpoint, const char *rest,
                       const char *query)
 {

@@ -8,6 +8,10 @@
  * backslash, no control character. ERR_BAD_REQUEST otherwise. */
 bool proxy_check_path(const char *rest, struct error *err) MUST_CHECK;
 
+/** Is this one of the calls that shellctl may answer after minutes (shellctl.md 3: run, wait, input,
+ * terminate)? */
+bool proxy_may_wait(const char *rest);
+
 /** endpoint's base URL + `/` + rest + query, byte for byte. */
 const char *proxy_url(struct arena *arena, const struct endpoint *endpoint, const char *rest,
                       const char *query);

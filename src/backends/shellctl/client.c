@@ -90,7 +90,7 @@ static struct call *call_new(struct backend *b, struct op *op, const struct endp
         .peer = endpoint->peer,
         .method = "GET",
         .unix_socket = endpoint->unix_socket,
-        .dialer = endpoint->dialer,
+        .dialer = endpoint_dialer(endpoint, kind == REPLY_JOB),
         .headers = c->headers,
         .n_headers = n,
         .connect_timeout_ms = CONNECT_MS,

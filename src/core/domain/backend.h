@@ -31,11 +31,20 @@ struct endpoint {
         *base_url; /* without trailing slash; request paths are appended (shellctl.md 13.1) */
     const char *unix_socket;          /* or NULL */
     const struct http_dialer *dialer; /* or NULL */
-    const char *token;                /* bearer of the shellctl; "" = none */
-    struct http_header headers[4];    /* routing headers, sent on every request */
+    const struct http_dialer
+        *poll_dialer;              /* for calls that may wait for minutes; NULL = `dialer` */
+    const char *token;             /* bearer of the shellctl; "" = none */
+    struct http_header headers[4]; /* routing headers, sent on every request */
     size_t n_headers;
     const char *peer; /* metric label */
 };
+
+/** The dialer for a call that `may_wait` for minutes, or may not. */
+static inline const struct http_dialer *endpoint_dialer(const struct endpoint *endpoint,
+                                                        bool may_wait)
+{
+    return may_wait && endpoint->poll_dialer != NULL ? endpoint->poll_dialer : endpoint->dialer;
+}
 
 /** A lease's access to one binding: made by acquire or reopen, ended by release. On the heap. */
 struct plane {
