@@ -3,7 +3,9 @@
 #include "backends/enterprise/enterprise.h"
 #include "backends/local/embedded.h"
 #include "backends/local/local_backend.h"
+#include "backends/openshell/openshell.h"
 #include "backends/shellctl/job_delete.h"
+
 #include "core/runtime/json.h"
 
 #include <string.h>
@@ -116,11 +118,43 @@ static bool start_enterprise(struct served_backend *ret, struct loop *loop,
     return ret->backend != NULL;
 }
 
+/* ---- openshell: a sandbox of its own for each binding, over gRPC */
+
+static bool start_openshell(struct served_backend *ret, struct loop *loop, struct http_client *http,
+                            const struct config *config, struct error *err)
+{
+    ret->backend =
+        openshell_backend_new(loop, http,
+                              &(struct openshell_options){
+                                  .endpoint = config->openshell_endpoint,
+                                  .workspace = config->openshell_workspace,
+                                  .bearer_token = config->openshell_bearer_token,
+                                  .tls_ca_path = config->openshell_tls_ca_path,
+                                  .tls_cert_path = config->openshell_tls_cert_path,
+                                  .tls_key_path = config->openshell_tls_key_path,
+                                  .insecure = config->openshell_insecure,
+                                  .image = config->openshell_image,
+                                  .driver_config = config->openshell_driver_config,
+                                  .shared_mount_path = config->openshell_shared_mount_path,
+                                  .egress_allow = config->openshell_egress_allow,
+                                  .shellctl_token = config->openshell_shellctl_token,
+                                  .shellctl_port = (int)config->openshell_shellctl_port,
+                                  .ready_timeout_ms = config->openshell_ready_timeout_ms,
+                                  .exec_timeout_s = (int)config->openshell_exec_timeout_s,
+                                  .validation_timeout_ms = config->acquire_timeout_ms,
+                                  .idle_stop_ms = config->openshell_idle_stop_ms,
+                                  .instance_id = config->instance_id,
+                              },
+                              err);
+    return ret->backend != NULL;
+}
+
 /* ---- all */
 
 static const struct constructor constructors[] = {
     {"local", start_local},
     {"enterprise", start_enterprise},
+    {"openshell", start_openshell},
 };
 
 bool served_backend_start(struct served_backend *ret, struct loop *loop, struct http_client *http,

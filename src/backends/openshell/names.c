@@ -1,0 +1,110 @@
+#include "backends/openshell/names.h"
+
+#include "core/runtime/quote.h"
+
+#include <openssl/evp.h>
+#include <openssl/rand.h>
+#include <string.h>
+
+static void hex_of(const unsigned char *bytes, size_t len, char *ret)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < len; i++) {
+        ret[2 * i] = digits[bytes[i] >> 4];
+        ret[2 * i + 1] = digits[bytes[i] & 15];
+    }
+    ret[2 * len] = '\0';
+}
+
+void name_digest(const char *id, char ret[NAME_DIGEST_CHARS + 1])
+{
+    unsigned char sha[EVP_MAX_MD_SIZE];
+
+    PRE(EVP_Digest(id, strlen(id), sha, NULL, EVP_sha256(), NULL) == 1);
+    hex_of(sha, NAME_DIGEST_CHARS / 2, ret);
+}
+
+const char *name_sandbox(struct arena *arena, const char *binding_id)
+{
+    char digest[NAME_DIGEST_CHARS + 1];
+
+    name_digest(binding_id, digest);
+    return arena_printf(arena, "dify-%s", digest);
+}
+
+const char *name_maintenance(struct arena *arena)
+{
+    unsigned char random[8];
+    char hex[2 * sizeof(random) + 1];
+
+    PRE(RAND_bytes(random, sizeof(random)) == 1);
+    hex_of(random, sizeof(random), hex);
+    return arena_printf(arena, "gc-%s", hex);
+}
+
+bool name_check_id(const char *id, const char *what, enum err_code code, struct error *err)
+{
+    if (quote_is_safe_part(id))
+        return true;
+    error_set(err, code, "%s must be 1 to 255 of A-Z a-z 0-9 . _ - and no dot segment", what);
+    return false;
+}
+
+bool name_check_sandbox(const char *name, struct error *err)
+{
+    size_t len = strlen(name);
+
+    if (len >= 1 && len <= NAME_SANDBOX_MAX &&
+        strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == len && name[0] != '-' &&
+        name[len - 1] != '-' && strstr(name, "--") == NULL)
+        return true;
+    error_set(err, ERR_INVALID_REF, "not the name of an OpenShell sandbox");
+    return false;
+}
+
+const char *name_snapshot_ref(struct arena *arena, const char *tenant_id,
+                              const char *home_snapshot_id)
+{
+    char digest[NAME_DIGEST_CHARS + 1];
+
+    name_digest(tenant_id, digest);
+    return arena_printf(arena, "%s--home-%s", digest, home_snapshot_id);
+}
+
+static int mount_len(const char *mount)
+{
+    size_t len = strlen(mount);
+
+    while (len > 0 && mount[len - 1] == '/')
+        len--;
+    return (int)len;
+}
+
+const char *name_snapshot_dir(struct arena *arena, const char *mount, const char *snapshot_ref,
+                              const char **ret_root, struct error *err)
+{
+    const char *split = strstr(snapshot_ref, "--");
+    char *tenant;
+
+    if (split == NULL || split == snapshot_ref || !quote_is_safe_part(split + 2) ||
+        strncmp(split + 2, "home-", 5) != 0) {
+        error_set(err, ERR_INVALID_REF, "not a home snapshot reference of OpenShell");
+        return NULL;
+    }
+    tenant = arena_memdup(arena, snapshot_ref, (size_t)(split - snapshot_ref));
+    if (!quote_is_safe_part(tenant)) {
+        error_set(err, ERR_INVALID_REF, "not a home snapshot reference of OpenShell");
+        return NULL;
+    }
+    *ret_root = arena_printf(arena, "%.*s/home-snapshots/%s", mount_len(mount), mount, tenant);
+    return arena_printf(arena, "%s/%s", *ret_root, split + 2);
+}
+
+const char *name_tenant_root(struct arena *arena, const char *mount, const char *tenant_id)
+{
+    char digest[NAME_DIGEST_CHARS + 1];
+
+    name_digest(tenant_id, digest);
+    return arena_printf(arena, "%.*s/home-snapshots/%s", mount_len(mount), mount, digest);
+}

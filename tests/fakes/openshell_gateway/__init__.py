@@ -1,0 +1,1 @@
+"""A fake OpenShell gateway on an independent gRPC implementation. See __main__.py."""
