@@ -105,7 +105,8 @@ static void write_line(const struct exchange_impl *x, int status, int64_t us, bo
     *--ms_at = '.';
     ms_at = put_number(ms_at, (uint64_t)us / 1000, 1);
     LOG_WITH(LOG_INFO, gone ? "client left" : "request", {"method", x->x.method},
-             {"path", x->x.path}, {"status", status_at}, {"ms", ms_at}, {"bytes", bytes_at},
+             {"route", x->x.route != NULL ? x->x.route->path : NULL}, {"path", x->x.path},
+             {"status", status_at}, {"ms", ms_at}, {"bytes", bytes_at},
              {"request_id", x->x.request_id}, {"traceparent", x->x.traceparent}, {"peer", x->peer});
 }
 

@@ -90,7 +90,8 @@ void exchange_body_resume(struct exchange *x);
 /** Content-Length of the request, -1 when chunked, 0 when there is no body. */
 int64_t exchange_body_length(const struct exchange *x);
 
-/** Start a streamed reply: `length` -1 means chunked (or close-delimited for HTTP/1.0). */
+/** Start a streamed reply: `length` -1 means chunked (or close-delimited for HTTP/1.0). Headers may
+ * come from a peer: unsafe ones and those about framing are left out. */
 void exchange_reply_begin(struct exchange *x, int status, const struct http_header *headers,
                           size_t n_headers, int64_t length);
 /** Queue reply bytes (copied). Returns bytes queued now: above 64 KiB wait for on_writable. */

@@ -1,4 +1,5 @@
 /* Bodies that stream: the request's to the handler, the reply's to the client. */
+#include "core/runtime/quote.h"
 #include "http/exchange_impl.h"
 #include "http/gate.h"
 #include "http/reply.h"
@@ -36,7 +37,15 @@ void exchange_body_resume(struct exchange *x)
         gate_pause_body(impl->gate, false);
 }
 
-/* Headers of a streamed reply; those about framing and the connection are the edge's own. */
+static bool is_field_name(const char *name)
+{
+    return name[0] != '\0' && name[strspn(name, "!#$%&'*+-.^_`|~0123456789"
+                                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                "abcdefghijklmnopqrstuvwxyz")] == '\0';
+}
+
+/* Headers of a streamed reply; those about framing and the connection are the edge's own, and what
+ * a peer sent that no header can hold is left out. */
 static const char *take_headers(struct exchange_impl *x, const struct http_header *headers,
                                 size_t n_headers)
 {
@@ -45,12 +54,14 @@ static const char *take_headers(struct exchange_impl *x, const struct http_heade
     const char *content_type = NULL;
 
     for (size_t i = 0; i < n_headers; i++) {
-        bool skip = false;
+        bool skip = !quote_is_header_safe(headers[i].value) || !is_field_name(headers[i].name);
         for (size_t k = 0; k < sizeof(own) / sizeof(own[0]); k++)
             skip = skip || strcasecmp(headers[i].name, own[k]) == 0;
+        if (skip)
+            continue;
         if (strcasecmp(headers[i].name, "content-type") == 0)
             content_type = headers[i].value;
-        else if (!skip)
+        else
             exchange_add_header(&x->x, headers[i].name, headers[i].value);
     }
     return content_type;
@@ -65,15 +76,15 @@ void exchange_reply_begin(struct exchange *x, int status, const struct http_head
 
     PRE(!x->replied);
     x->replied = true;
-    impl->status = status;
+    impl->status = status >= 200 && status < 600 ? status : 502; /* a peer's may be anything */
     impl->reply = REPLY_STREAMING;
     if (impl->gate == NULL)
         return;
     content_type = take_headers(impl, headers, n_headers);
-    impl->reply_bodyless = impl->head_only || reply_is_bodyless(status);
-    impl->reply_chunked = !known && !impl->http_1_0 && !reply_is_bodyless(status);
+    impl->reply_bodyless = impl->head_only || reply_is_bodyless(impl->status);
+    impl->reply_chunked = !known && !impl->http_1_0 && !reply_is_bodyless(impl->status);
     impl->reply_left = known ? length : -1;
-    exchange_write_head(impl, content_type, reply_is_bodyless(status) ? -1 : length,
+    exchange_write_head(impl, content_type, reply_is_bodyless(impl->status) ? -1 : length,
                         impl->reply_chunked, known || !impl->http_1_0 || impl->reply_bodyless);
     gate_wake(impl->gate);
 }

@@ -155,8 +155,8 @@ void server_write_refusal(struct gate *gate, const struct error *err)
     evbuffer_add(gate_output(gate), head->data, head->len);
     evbuffer_add(gate_output(gate), body->data, body->len);
     buf_fini(&headers);
-    LOG_WITH(LOG_DEBUG, "request refused", {"peer", gate->peer}, {"code", err_wire(err->code)},
-             {"why", err->message});
+    LOG_WITH(server->options.no_access_log ? LOG_DEBUG : LOG_INFO, "request refused",
+             {"peer", gate->peer}, {"code", err_wire(err->code)}, {"why", err->message});
 }
 
 void server_gate_closed(struct http_server *server)

@@ -319,6 +319,20 @@ static void handle_mirror(struct exchange *x)
     exchange_reply_begin(x, 200, NULL, 0, -1);
 }
 
+/* What a hostile peer could send through a proxy. */
+static void handle_hostile(struct exchange *x)
+{
+    const struct http_header headers[] = {
+        {"X-Good", "1"},           {"X-Bad", "a\r\nX-Injected: 1"}, {"X Bad", "1"},
+        {"Content-Length", "999"}, {"transfer-encoding", "gzip"},   {"Connection", "upgrade"},
+        {"Date", "yesterday"},     {"Content-Type", "text/x"}};
+
+    exchange_stream(x, &big_events, stream_new(x));
+    exchange_reply_begin(x, atoi(exchange_param(x, "status")), headers, 8, 5);
+    exchange_reply_data(x, "hello and more", 14);
+    exchange_reply_end(x, true);
+}
+
 /* ---- the program -------------------------------------------------------------------------------- */
 
 static const struct route routes[] = {
@@ -339,6 +353,7 @@ static const struct route routes[] = {
     {"POST", "/nap/{ms}", AUTH_NONE, ERRORS_DETAIL, ROUTE_LONG, 0, handle_nap, "", 0, 0},
     {"GET", "/big/{bytes}", AUTH_NONE, ERRORS_DETAIL, ROUTE_STREAM | ROUTE_LONG, 0, handle_big, "",
      0, 0},
+    {"GET", "/hostile/{status}", AUTH_NONE, ERRORS_V1, ROUTE_STREAM, 0, handle_hostile, "", 0, 0},
     {"POST", "/sink", AUTH_API, ERRORS_DETAIL, ROUTE_STREAM | ROUTE_LONG, 0, handle_sink, "", 0, 0},
     {"POST", "/mirror", AUTH_NONE, ERRORS_DETAIL, ROUTE_STREAM | ROUTE_LONG, 0, handle_mirror, "",
      0, 0},

@@ -570,6 +570,19 @@ def test_a_cut_reply_looks_cut(edge, query):
         raw.ask(f"GET /big/1000{query} HTTP/1.1\r\n{HOST}\r\n")
 
 
+def test_a_hostile_peer_cannot_break_the_framing(edge):
+    with edge.connect() as raw:
+        for status, wanted in (("200", 200), ("101", 502), ("99999", 502), ("204", 204), ("404", 404)):
+            answer = raw.ask(f"GET /hostile/{status} HTTP/1.1\r\n{HOST}\r\n")
+            assert answer.status == wanted
+            assert answer.body == (b"" if wanted == 204 else b"hello")
+            names = [name.lower() for name, _ in answer.fields]
+            assert "x-good" in names and not {"x-bad", "x bad", "x-injected"} & set(names)
+            assert names.count("content-length") == (wanted != 204) and names.count("date") == 1
+            assert "connection" not in names and "transfer-encoding" not in names
+            assert answer.headers["content-type"] == "text/x"
+
+
 def test_a_slow_reader_holds_the_stream_back():
     with Edge("quiet") as one, one.connect(small_buffer=8192) as raw:
         before = one.resident_bytes()
