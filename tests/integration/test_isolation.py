@@ -82,6 +82,12 @@ def places(request, bindery, folder, programs, policy):
     return make
 
 
+def complete(client, script):
+    """Run to the end: the last status and exit code, and all of the output."""
+    last, output = client.finish(client.run(script, timeout=30, **STDIO))
+    return last.status, last.exit_code, output
+
+
 def test_nothing_of_the_other_binding_or_the_daemon(places):
     place = places()
     a, b = place.binding("a"), place.binding("b")
@@ -105,8 +111,7 @@ def test_nothing_of_the_other_binding_or_the_daemon(places):
         cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n' | grep -e secret -e token
         true
     """
-    result = a.run(attack, timeout=20, **STDIO)
-    assert (result.output, result.status) == ("", "exited")
+    assert complete(a, attack) == ("exited", 0, "")
     assert b.status(sleeper).status == "running"
     assert b.run("cat s $HOME/s", **STDIO).output == "b-secret\nb-secret\n"
     assert place.daemon.is_healthy()
@@ -128,8 +133,7 @@ for family, address in ((socket.AF_INET, ("127.0.0.1", {tcp.getsockname()[1]})),
         pass
 print("done")
 """
-        result = a.run(f"python3 - <<'E'\n{probe}E", timeout=20, **STDIO)
-    assert result.output == "done\n"
+        assert complete(a, f"python3 - <<'E'\n{probe}E") == ("exited", 0, "done\n")
 
 
 def test_a_bomb_stays_in_its_binding(places):
@@ -137,18 +141,18 @@ def test_a_bomb_stays_in_its_binding(places):
     a, b = place.binding("a"), place.binding("b")
     bomb = a.run("b() { b | b & }; b; sleep 300", timeout=0.5, **STDIO).job_id
     begun = time.monotonic()
-    assert b.run("true | true && echo fine", timeout=20, **STDIO).output == "fine\n"
+    assert complete(b, "true | true && echo fine") == ("exited", 0, "fine\n")
     assert place.daemon.is_healthy()
     assert a.terminate(bomb, grace_seconds=0).status == "terminated"
     assert time.monotonic() - begun < 30
-    assert a.run("true | true && echo fine", timeout=20, **STDIO).output == "fine\n"
+    assert complete(a, "true | true && echo fine") == ("exited", 0, "fine\n")
 
 
 def test_memory_stays_in_its_binding(places):
     place = places(BINDERY_JOB_MAX_MEMORY_MIB="64")
     a = place.binding("a")
-    result = a.run("head -c 300M /dev/zero | tail -c 290M | wc -c", timeout=30, **STDIO)
-    assert result.status == "exited" and result.output.strip() != str(290 << 20)
+    status, _, output = complete(a, "head -c 300M /dev/zero | tail -c 290M | wc -c")
+    assert status == "exited" and output.strip() != str(290 << 20)
 
 
 def test_ordinary_work(places):
@@ -173,12 +177,12 @@ def test_ordinary_work(places):
         whoami >/dev/null || id -u >/dev/null
         date >/dev/null; sleep 0.01; seq 3 | xargs -n1 echo | sort -r | head -1
     """
-    result = a.run("#!/bin/bash\n" + script, timeout=60, **STDIO)
-    assert (result.status, result.exit_code) == ("exited", 0), result.output
+    status, code, output = complete(a, "#!/bin/bash\n" + script)
+    assert (status, code) == ("exited", 0), output
     expected = ["42", "./main.py", "[1, 2]", "to-stdout", "3"]
-    assert [line for line in result.output.splitlines() if line != "first"] == expected
-    assert ("first" in result.output) == (shutil.which("git") is not None)
-    assert a.run("cat src/main.py").output == "print(6 * 7)\n", "and it is there in the next job"
+    assert [line for line in output.splitlines() if line != "first"] == expected
+    assert ("first" in output) == (shutil.which("git") is not None)
+    assert complete(a, "cat src/main.py")[2] == "print(6 * 7)\n", "and it is there in the next job"
 
 
 def test_refused_without_isolation_says_what_to_do(bindery, folder, programs):

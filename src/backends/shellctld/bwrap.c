@@ -139,7 +139,8 @@ char **bwrap_arguments(struct arena *arena, const struct bwrap_view *view,
         option(&w, "--remount-ro", view->hidden, NULL);
     }
     /* Clients of the gateway protocol know the Home by this name (docs/isolation.md). */
-    if (strncmp(view->home, CANONICAL_HOME, strlen(CANONICAL_HOME)) != 0)
+    if (strncmp(view->home, CANONICAL_HOME, strlen(CANONICAL_HOME)) != 0 &&
+        strncmp(view->workspace, CANONICAL_HOME, strlen(CANONICAL_HOME)) != 0)
         option(&w, "--symlink", view->home, CANONICAL_HOME);
     option(&w, "--remount-ro", "/dev", NULL);
     option(&w, "--remount-ro", "/", NULL);

@@ -45,7 +45,7 @@ static const char trial_script[] = "set -e\n"
 /* One trial. */
 struct trial {
     const struct isolation_options *options;
-    char folder[PATH_MAX]; /* <state_dir>/probe-<pid>, with home, workspace, job and a secret */
+    char folder[PATH_MAX]; /* <state_dir>/probe, with home, workspace, job and a secret */
     const struct isolation *iso;
 };
 
@@ -179,8 +179,8 @@ static bool try_layers(const struct isolation_options *options, const struct iso
     struct error err = {0};
     bool ok;
 
-    snprintf(t.folder, sizeof t.folder, "%s/probe-%d", options->state_dir, (int)getpid());
-    trial_remove(&t, arena); /* of a probe that was killed, under the same pid */
+    snprintf(t.folder, sizeof t.folder, "%s/probe", options->state_dir);
+    trial_remove(&t, arena); /* of a probe that was killed */
     ok = trial_make(&t, arena, &err);
     if (ok) {
         int output = open(in_trial(arena, &t, "output"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

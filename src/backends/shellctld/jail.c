@@ -106,8 +106,9 @@ static void set_limits(const struct jail *jail, int status_fd)
         set_limit(status_fd, RLIMIT_NOFILE, "open file limit", (rlim_t)jail->limits.max_open_files);
     if (jail->limits.max_processes > 0 && jail->scoped)
         set_limit(status_fd, RLIMIT_NPROC, "process limit", process_limit(jail));
-    /* Not RLIMIT_AS: runtimes reserve far more address space than they ever use. */
-    if (jail->limits.max_memory_bytes > 0)
+    /* Where no group counts what is used: not RLIMIT_AS, since runtimes reserve far more address
+     * space than they ever touch. */
+    if (jail->limits.max_memory_bytes > 0 && (jail->layers & LAYER_MEMORY) == 0 && jail->scoped)
         set_limit(status_fd, RLIMIT_DATA, "memory limit", (rlim_t)jail->limits.max_memory_bytes);
 }
 

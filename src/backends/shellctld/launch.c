@@ -21,6 +21,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum {
+    BWRAP_PROCESSES = 3
+}; /* its own, which the group counts and the job's limit does not mean */
+
 /* What the child needs, made before the fork. */
 struct start {
     const struct launch *launch;
@@ -274,10 +278,12 @@ static bool prepare(struct start *s, struct arena *arena, struct error *err)
         return false;
     s->jail.env =
         job_env_build(arena, spec, environ, user_name(s), bwrap ? "/tmp" : s->jail.temporary);
+    int64_t processes = spec->limits.max_processes;
+    if (bwrap && processes > 0)
+        processes += BWRAP_PROCESSES;
     return (!bwrap || prepare_bwrap(s, arena, err)) &&
-           (s->layers == 0 ||
-            cgroup_create(&s->iso->cgroups, s->launch->job_id, spec->limits.max_memory_bytes,
-                          spec->limits.max_processes, err));
+           (s->layers == 0 || cgroup_create(&s->iso->cgroups, s->launch->job_id,
+                                            spec->limits.max_memory_bytes, processes, err));
 }
 
 /* ---- the child --------------------------------------------------------------------------------- */

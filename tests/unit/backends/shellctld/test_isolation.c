@@ -445,7 +445,8 @@ static void body_memory(struct place *p)
 
     cr_assert_str_neq(out, "190000000\n", "200 MB were held in 64 MiB");
     free(out);
-    (void)end;
+    if ((p->iso.layers & LAYER_MEMORY) != 0)
+        cr_assert_not_null(strstr(end.message, "memory limit"), "%s", end.message);
 }
 
 Test(isolation, memory_is_bounded)
