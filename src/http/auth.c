@@ -1,7 +1,6 @@
 #include "http/auth.h"
 
 #include <openssl/crypto.h>
-#include <openssl/sha.h>
 #include <stdbool.h>
 #include <string.h>
 #include <strings.h>
@@ -34,14 +33,10 @@ const char *auth_bearer_token(const char *authorization, unsigned long *ret_len)
     return *ret_len > 0 ? token : NULL;
 }
 
-/* Over digests, so that the time tells neither the token's bytes nor its length. */
+/* Its time tells the length of the secret at most. */
 static bool same_secret(const char *a, size_t a_len, const char *b, size_t b_len)
 {
-    unsigned char a_digest[SHA256_DIGEST_LENGTH], b_digest[SHA256_DIGEST_LENGTH];
-
-    SHA256((const unsigned char *)a, a_len, a_digest);
-    SHA256((const unsigned char *)b, b_len, b_digest);
-    return CRYPTO_memcmp(a_digest, b_digest, sizeof(a_digest)) == 0;
+    return a_len == b_len && CRYPTO_memcmp(a, b, a_len) == 0;
 }
 
 bool auth_equal(const char *given, const char *secret)

@@ -14,5 +14,5 @@ const char *auth_bearer_token(const char *authorization, unsigned long *ret_len)
 /** For `struct http_auth`: `ctx` is the token. */
 const char *auth_bearer_callback(void *ctx, const char *authorization);
 
-/** Compare a presented secret in a time that tells nothing of the right one. */
+/** Compare a presented secret in a time that tells nothing of the right one but its length. */
 bool auth_equal(const char *given, const char *secret);

@@ -1,9 +1,8 @@
 #include "http/lease_door.h"
 
+#include "core/runtime/buf.h"
 #include "core/runtime/config.h"
 #include "http/app.h"
-
-#include <string.h>
 
 struct lease_caller lease_caller_of(const struct exchange *x)
 {
@@ -91,12 +90,20 @@ const char *lease_base_url(const struct exchange *x, const char *lease_id)
 {
     const char *base = exchange_app(x)->config->public_url;
     const char *host = exchange_header(x, "host");
-    size_t len;
+    struct buf url = {0};
+    const char *copy;
 
-    if (base == NULL)
-        base = arena_printf(x->arena, "http://%s", host != NULL ? host : "localhost");
-    len = strlen(base);
-    while (len > 0 && base[len - 1] == '/')
-        len--;
-    return arena_printf(x->arena, "%.*s/v1/leases/%s/shellctl", (int)len, base, lease_id);
+    if (base == NULL) {
+        buf_adds(&url, "http://");
+        base = host != NULL ? host : "localhost";
+    }
+    buf_adds(&url, base);
+    while (url.len > 0 && url.data[url.len - 1] == '/')
+        url.len--;
+    buf_adds(&url, "/v1/leases/");
+    buf_adds(&url, lease_id);
+    buf_adds(&url, "/shellctl");
+    copy = arena_memdup(x->arena, url.data, url.len);
+    buf_fini(&url);
+    return copy;
 }

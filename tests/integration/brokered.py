@@ -170,7 +170,7 @@ def rss_kib(pid: int) -> int:
     raise AssertionError("no VmRSS")
 
 
-def settle(condition, seconds=5.0):
+def settle(condition, seconds=15.0):
     harness.wait_until(condition, seconds, "to settle")
 
 

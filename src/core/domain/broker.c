@@ -27,6 +27,7 @@ void broker_free(struct broker *b)
     if (b == NULL)
         return;
     lease_table_free(b->leases);
+    lease_key_fini(&b->key);
     free(b);
 }
 

@@ -26,6 +26,8 @@ struct lease_table {
     int releasing; /* release operations in flight */
     int64_t fence;
     struct tombs *tombs;
+    unsigned char pool[64 * LEASE_ID_CHARS / 2]; /* random bytes for ids */
+    size_t pool_left;
     struct task *when_idle;
 };
 
@@ -109,14 +111,21 @@ static void lease_publish(struct lease *lease)
     arm(lease);
 }
 
-static void random_id(char ret_id[LEASE_ID_CHARS + 1])
+/* Ids come from a pool that is filled for many at once: the system's generator is slow to start. */
+static void random_id(struct lease_table *t, char ret_id[LEASE_ID_CHARS + 1])
 {
     static const char hex[] = "0123456789abcdef";
-    unsigned char bytes[LEASE_ID_CHARS / 2];
-    int ok = RAND_bytes(bytes, sizeof(bytes));
+    const unsigned char *bytes;
 
-    POST(ok == 1); /* no randomness, no secrets: nothing can go on */
-    for (size_t i = 0; i < sizeof(bytes); i++) {
+    if (t->pool_left == 0) {
+        int ok = RAND_bytes(t->pool, sizeof(t->pool));
+
+        POST(ok == 1); /* no randomness, no secrets: nothing can go on */
+        t->pool_left = sizeof(t->pool);
+    }
+    t->pool_left -= LEASE_ID_CHARS / 2;
+    bytes = t->pool + t->pool_left;
+    for (size_t i = 0; i < LEASE_ID_CHARS / 2; i++) {
         ret_id[2 * i] = hex[bytes[i] >> 4];
         ret_id[2 * i + 1] = hex[bytes[i] & 15];
     }
@@ -138,7 +147,7 @@ struct lease *lease_add(struct lease_table *t, struct plane *plane, int64_t ttl_
     int64_t now_ms = loop_now_ms(t->loop);
 
     ttl_ms = bounded_ttl(t, ttl_ms);
-    random_id(lease->id);
+    random_id(t, lease->id);
     lease->acquired_wall_ms = loop_wall_ms(t->loop);
     lease->expires_wall_ms = lease->acquired_wall_ms + ttl_ms;
     lease->hard_end_wall_ms = lease->acquired_wall_ms + t->options.max_total_ms;

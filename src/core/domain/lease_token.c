@@ -1,8 +1,10 @@
 #include "core/domain/lease_token.h"
 
+#include <openssl/core_names.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <openssl/params.h>
 #include <string.h>
 
 /* Claims on the wire: version, id (16), three times (8 each, big endian), length and bytes of the
@@ -23,20 +25,38 @@ static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 void lease_key_derive(struct lease_key *key, const char *secret)
 {
     static const char purpose[] = "bindery lease token v1";
-    unsigned int len = LEASE_KEY_BYTES;
+    char digest[] = "SHA256";
+    OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
+                           OSSL_PARAM_construct_end()};
+    unsigned char derived[MAC_BYTES];
+    unsigned int len = MAC_BYTES;
+    EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
+    int ok;
 
     HMAC(EVP_sha256(), secret, (int)strlen(secret), (const unsigned char *)purpose,
-         sizeof(purpose) - 1, key->bytes, &len);
-    POST(len == LEASE_KEY_BYTES);
+         sizeof(purpose) - 1, derived, &len);
+    key->mac = EVP_MAC_CTX_new(hmac);
+    ok = EVP_MAC_init(key->mac, derived, len, params);
+    POST(len == MAC_BYTES && ok == 1);
+    EVP_MAC_free(hmac);
+    OPENSSL_cleanse(derived, sizeof(derived));
+}
+
+void lease_key_fini(struct lease_key *key)
+{
+    EVP_MAC_CTX_free(key->mac);
+    key->mac = NULL;
 }
 
 static void sign(const struct lease_key *key, const unsigned char *claims, size_t len,
                  unsigned char ret_mac[MAC_BYTES])
 {
-    unsigned int mac_len = MAC_BYTES;
+    size_t mac_len = 0;
+    /* without a key the context starts again with the one that it has, its pads hashed already */
+    int ok = EVP_MAC_init(key->mac, NULL, 0, NULL) && EVP_MAC_update(key->mac, claims, len) &&
+             EVP_MAC_final(key->mac, ret_mac, &mac_len, MAC_BYTES);
 
-    HMAC(EVP_sha256(), key->bytes, LEASE_KEY_BYTES, claims, len, ret_mac, &mac_len);
-    POST(mac_len == MAC_BYTES);
+    POST(ok && mac_len == MAC_BYTES);
 }
 
 /* ---- base64url without padding (RFC 4648 section 5) ------------------------------------------ */

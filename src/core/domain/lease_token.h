@@ -7,11 +7,11 @@
 
 #include "core/domain/lease.h"
 
-enum { LEASE_KEY_BYTES = 32 };
+struct evp_mac_ctx_st; /* openssl/evp.h: EVP_MAC_CTX */
 
-/** Signing key, derived from BINDERY_LEASE_SECRET. A value. */
+/** Signing key, derived from BINDERY_LEASE_SECRET; end with lease_key_fini. */
 struct lease_key {
-    unsigned char bytes[LEASE_KEY_BYTES];
+    struct evp_mac_ctx_st *mac; /* keyed; each signature starts it anew */
 };
 
 /** What a token says. Strings are borrowed from the arena it was opened into. */
@@ -24,6 +24,7 @@ struct lease_claims {
 
 /** Derive the key from a secret text of any length. */
 void lease_key_derive(struct lease_key *key, const char *secret);
+void lease_key_fini(struct lease_key *key);
 
 /** A token for these claims, in the arena. `id` is LEASE_ID_CHARS lower-case hex characters. */
 char *lease_token_mint(struct arena *arena, const struct lease_key *key,

@@ -971,6 +971,7 @@ static struct call *make_renew(void)
 
     lease_key_derive(&key, "the same on every replica");
     snprintf(token, sizeof(token), "%s", lease_token_mint(arena, &key, &claims));
+    lease_key_fini(&key);
     arena_free(arena);
     caller = (struct lease_caller){"0123456789abcdef0123456789abcdef", token, false};
     broker_set_revocations(broker, &(struct lease_revocations){shared_revoke, shared_check, &ends});

@@ -30,6 +30,7 @@ Test(lease_token, says_what_was_signed)
     cr_assert(eq(i64, claims.acquired_wall_ms, sample.acquired_wall_ms));
     cr_assert(eq(i64, claims.expires_wall_ms, sample.expires_wall_ms));
     cr_assert(eq(i64, claims.hard_end_wall_ms, sample.hard_end_wall_ms));
+    lease_key_fini(&key);
     arena_free(arena);
 }
 
@@ -48,6 +49,7 @@ Test(lease_token, carries_refs_of_every_length)
         cr_assert(lease_token_open(arena, &key, lease_token_mint(arena, &key, &in), &out));
         cr_assert_str_eq(out.binding_ref, ref);
     }
+    lease_key_fini(&key);
     arena_free(arena);
 }
 
@@ -76,6 +78,32 @@ Test(lease_token, any_change_closes_it)
         token[len] = '\0';
         cr_assert(not(lease_token_open(arena, &key, token, &claims)), "length %zu", len);
     }
+    lease_key_fini(&other);
+    lease_key_fini(&key);
+    arena_free(arena);
+}
+
+static const char expected_token[] =
+    "blt1.AQARIjNEVWZ3iJmqu8zd7v8AAAGLz-VoewAAAYvP6fxbAAABi9ULxHs"
+    "FbG9jYWwHYi0xOnctMbiZ5ydh46eyWCLLnrEmBSK4nTjy-HPTJo9mSZ9DI4kL";
+
+/* The signature is HMAC-SHA256 as anybody computes it, the second time as the first. */
+Test(lease_token, signs_alike_each_time)
+{
+    struct arena *arena = arena_new();
+    struct lease_key one, two;
+    const char *first;
+
+    lease_key_derive(&one, "a secret");
+    lease_key_derive(&two, "a secret");
+    first = lease_token_mint(arena, &one, &sample);
+    for (int i = 0; i < 3; i++)
+        cr_assert_str_eq(lease_token_mint(arena, &one, &sample), first);
+    cr_assert_str_eq(lease_token_mint(arena, &two, &sample), first);
+    /* python: hmac(hmac(b"a secret", b"bindery lease token v1"), claims) */
+    cr_assert_str_eq(first, expected_token);
+    lease_key_fini(&one);
+    lease_key_fini(&two);
     arena_free(arena);
 }
 
@@ -94,6 +122,7 @@ Test(lease_token, garbage_is_no_token)
     cr_assert(not(lease_token_open(arena, &key, "blt1.====", &claims)));
     cr_assert(not(lease_token_open(arena, &key, "blt1.\x80\xff", &claims)));
     cr_assert(not(lease_token_open(arena, &key, huge, &claims)));
+    lease_key_fini(&key);
     arena_free(arena);
 }
 
