@@ -42,8 +42,8 @@ bool local_make_ref(const struct local_backend *l, struct arena *arena, const ch
     }
     ret->binding_id = binding_id;
     ret->workspace_id = workspace_id;
-    ret->layout.home_dir = arena_printf(arena, "%s/%s", l->home_root, binding_id);
-    ret->layout.workspace_dir = arena_printf(arena, "%s/%s", l->workspace_root, workspace_id);
+    ret->layout.home_dir = ARENA_CONCAT(arena, l->home_root, "/", binding_id);
+    ret->layout.workspace_dir = ARENA_CONCAT(arena, l->workspace_root, "/", workspace_id);
     if (!is_free(l, ret->layout.home_dir) || !is_free(l, ret->layout.workspace_dir)) {
         error_set(err, ERR_INVALID_REF, "an id names a folder of this installation");
         return false;
@@ -88,7 +88,7 @@ bool local_check_snapshot_ref(struct backend *b, const char *ref, struct error *
 
 const char *local_snapshot_path(const struct local_backend *l, struct arena *arena, const char *ref)
 {
-    return arena_printf(arena, "%s/%s", l->snapshot_root, ref);
+    return ARENA_CONCAT(arena, l->snapshot_root, "/", ref);
 }
 
 /* ---- roots ---------------------------------------------------------------------------------- */

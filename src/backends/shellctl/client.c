@@ -84,8 +84,8 @@ static struct call *call_new(struct backend *b, struct op *op, const struct endp
     c->ret = ret;
     memcpy(c->headers, endpoint->headers, n * sizeof(c->headers[0]));
     if (kind != REPLY_HEALTH && endpoint->token != NULL && endpoint->token[0] != '\0')
-        c->headers[n++] = (struct http_header){
-            "Authorization", arena_printf(op->arena, "Bearer %s", endpoint->token)};
+        c->headers[n++] = (struct http_header){"Authorization",
+                                               ARENA_CONCAT(op->arena, "Bearer ", endpoint->token)};
     c->request = (struct http_request){
         .peer = endpoint->peer,
         .method = "GET",
@@ -106,9 +106,9 @@ static void call_url(struct call *c, const struct endpoint *endpoint, const char
     struct arena *arena = c->op.arena;
 
     if (job_id == NULL)
-        c->request.url = arena_printf(arena, "%s%s", endpoint->base_url, tail);
+        c->request.url = ARENA_CONCAT(arena, endpoint->base_url, tail);
     else
-        c->request.url = arena_printf(arena, "%s/v1/jobs/%s%s", endpoint->base_url,
+        c->request.url = ARENA_CONCAT(arena, endpoint->base_url, "/v1/jobs/",
                                       quote_url_segment(arena, job_id, false), tail);
 }
 
@@ -130,15 +130,26 @@ static void call_waits(struct call *c, int64_t timeout_ms, int64_t output_limit)
     c->request.max_body = (size_t)output_limit * 6 + ENVELOPE_MAX;
 }
 
+/* Milliseconds as seconds, exact and without printf. */
 static void seconds_member(struct json_writer *w, const char *key, int64_t ms)
 {
+    char text[32], *at = text + sizeof(text);
+    int64_t whole = ms / 1000, rest = ms % 1000;
+
+    for (int digit = 0; digit < 3; digit++, rest /= 10)
+        *--at = (char)('0' + rest % 10);
+    *--at = '.';
+    do {
+        *--at = (char)('0' + whole % 10);
+        whole /= 10;
+    } while (whole > 0);
     json_key(w, key);
-    json_double(w, (double)ms / 1000.0);
+    json_raw(w, at, (size_t)(text + sizeof(text) - at));
 }
 
 static void window_members(struct json_writer *w, int64_t timeout_ms, int64_t output_limit)
 {
-    seconds_member(w, "timeout", timeout_ms);
+    seconds_member(w, "timeout", timeout_ms > 0 ? timeout_ms : 0);
     json_member_int(w, "output_limit", output_limit);
     seconds_member(w, "idle_flush_seconds", 500);
 }
@@ -252,7 +263,7 @@ void shellctl_terminate(struct backend *b, struct op *op, const struct endpoint 
     struct json_writer w = {.out = &body};
 
     json_object_begin(&w);
-    seconds_member(&w, "grace_seconds", grace_ms);
+    seconds_member(&w, "grace_seconds", grace_ms > 0 ? grace_ms : 0);
     json_object_finish(&w);
     call_url(c, endpoint, job_id, "/terminate");
     call_body(c, &body);

@@ -4,7 +4,7 @@
 
 const char *script_probe(struct arena *arena, const struct layout *layout)
 {
-    return arena_printf(arena, "test -d %s && test -d %s", quote_shell(arena, layout->home_dir),
+    return ARENA_CONCAT(arena, "test -d ", quote_shell(arena, layout->home_dir), " && test -d ",
                         quote_shell(arena, layout->workspace_dir));
 }
 

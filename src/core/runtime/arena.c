@@ -161,14 +161,17 @@ char *arena_strdup(struct arena *arena, const char *text)
 
 char *arena_vprintf(struct arena *arena, const char *format, va_list args)
 {
+    char small[256]; /* most texts fit, and are then formatted once only */
     va_list again;
     char *text;
     int len;
 
     va_copy(again, args);
-    len = vsnprintf(NULL, 0, format, again);
+    len = vsnprintf(small, sizeof(small), format, again);
     va_end(again);
     PRE(len >= 0);
+    if ((size_t)len < sizeof(small))
+        return arena_memdup(arena, small, (size_t)len);
     text = arena_alloc(arena, (size_t)len + 1);
     vsnprintf(text, (size_t)len + 1, format, args);
     return text;
@@ -182,6 +185,19 @@ char *arena_printf(struct arena *arena, const char *format, ...)
     va_start(args, format);
     text = arena_vprintf(arena, format, args);
     va_end(args);
+    return text;
+}
+
+char *arena_concat(struct arena *arena, const char *const *parts)
+{
+    size_t len = 0;
+    char *text, *to;
+
+    for (const char *const *part = parts; *part != NULL; part++)
+        len += strlen(*part);
+    text = to = arena_alloc(arena, len + 1);
+    for (; *parts != NULL; parts++)
+        to = stpcpy(to, *parts);
     return text;
 }
 
