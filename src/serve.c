@@ -240,6 +240,8 @@ static int start(struct service *s, struct error *err)
     timer_init(&s->last_call, on_last_call, s);
     LOG_WITH(LOG_INFO, "starting", {"version", BINDERY_VERSION}, {"backend", c->runtime_backend},
              {"data_dir", c->data_dir}, {"proxy", c->http_proxy != NULL ? c->http_proxy : "none"});
+    if (c->unknown != NULL)
+        LOG_WITH(LOG_WARN, "there are no such settings", {"names", c->unknown});
     if (c->api_token == NULL)
         log_warn("authentication is off: DIFY_AGENT_API_TOKEN is not set");
     s->http = http_client_new(s->loop, &(struct http_client_options){.proxy = c->http_proxy});

@@ -5,6 +5,7 @@
 #include "core/runtime/config_table.h"
 
 #include <string.h>
+#include <strings.h>
 
 enum { LEASE_SECRET_MIN = 16 };
 
@@ -195,6 +196,37 @@ static bool given(const struct parse *p, const char *name)
     UNREACHABLE(name);
 }
 
+static bool is_setting(const char *name)
+{
+    for (size_t i = 0; i < n_settings; i++) {
+        const char *names[SETTING_NAMES_MAX];
+        size_t n_names = setting_names(&settings[i], names);
+        for (size_t n = 0; n < n_names; n++) {
+            if (strcasecmp(names[n], name) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Our own prefix with an unknown name is most likely a slip of the pen. */
+static const char *unknown_names(const struct parse *p)
+{
+    const char *unknown = NULL;
+
+    for (size_t s = 0; s < p->env.n_sources; s++) {
+        for (size_t i = 0; i < p->env.source[s].n_entries; i++) {
+            const char *name = p->env.source[s].entries[i].name;
+            if (strncasecmp(name, "BINDERY_", 8) != 0 || is_setting(name))
+                continue;
+            unknown = unknown == NULL ? name : arena_printf(p->arena, "%s, %s", unknown, name);
+            if (strlen(unknown) > 400)
+                return unknown;
+        }
+    }
+    return unknown;
+}
+
 struct config *config_parse(const struct config_sources *sources, struct buf *problems)
 {
     struct arena *arena = arena_new();
@@ -217,6 +249,7 @@ struct config *config_parse(const struct config_sources *sources, struct buf *pr
     p.config->local_roots_given[0] = given(&p, "DIFY_AGENT_LOCAL_SANDBOX_MATERIALIZED_HOME_ROOT");
     p.config->local_roots_given[1] = given(&p, "DIFY_AGENT_LOCAL_SANDBOX_WORKSPACE_ROOT");
     p.config->local_roots_given[2] = given(&p, "DIFY_AGENT_LOCAL_SANDBOX_HOME_SNAPSHOT_ROOT");
+    p.config->unknown = unknown_names(&p);
     if (problems->len == before)
         return p.config;
     arena_free(arena);

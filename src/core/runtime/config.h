@@ -27,6 +27,7 @@ struct config {
 #undef ALIAS
     bool local_endpoint_given; /* set at all, even to "" (then: no sandbox, 503) */
     bool local_roots_given[3]; /* home, workspace, snapshot roots were set explicitly */
+    const char *unknown; /* BINDERY_… names that are no setting, for a warning; NULL = none */
 };
 
 /** What is read: `environ`-style NAME=value strings and the texts of .env files, first wins.

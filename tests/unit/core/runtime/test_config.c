@@ -265,6 +265,15 @@ Test(config, openshell_json_and_endpoint)
     }
 }
 
+Test(config, unknown_names_of_ours_are_told)
+{
+    cr_assert(takes("BINDERY_MAX_LEASES=5"));
+    cr_assert_null(config->unknown);
+    cr_assert(
+        parse("BINDERY_LEASE_TTL=5", "DIFY_AGENT_NEW_THING=1", "bindery_listen=h:1", "BINDERY_X="));
+    cr_assert_str_eq(config->unknown, "BINDERY_LEASE_TTL, BINDERY_X");
+}
+
 Test(config, rules_between_settings)
 {
     cr_assert(not(takes("BINDERY_LEASE_SECRET=15-bytes-only..")));
