@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
-LIMITS = {"src": 500, "tests": 1000}  # lines; a test file may be a long list of cases
+LIMITS = {"src": 500, "tests": 1200}  # lines; a test file may be a long list of cases
 # path -> lines that it may have until it is split; empty is the rule
 EXCEPTIONS: dict[str, int] = {}
 
