@@ -101,8 +101,14 @@ static const struct op_type acquire_type = {"enterprise_acquire", acquire_states
 void enterprise_acquire(struct backend *b, struct op *op, const char *binding_ref,
                         struct plane **ret)
 {
-    struct enterprise_acquire *a = OP_CHILD(op, &acquire_type, enterprise_acquire);
+    struct enterprise_acquire *a;
+    struct error err;
 
+    if (!b->ops->check_binding_ref(b, binding_ref, &err)) {
+        op_complete(op, &err);
+        return;
+    }
+    a = OP_CHILD(op, &acquire_type, enterprise_acquire);
     a->backend = container_of(b, struct enterprise_backend, base);
     a->plane = enterprise_plane_new(a->backend, binding_ref);
     a->ret = ret;

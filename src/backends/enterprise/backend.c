@@ -47,6 +47,12 @@ void enterprise_plane_free(struct plane *plane)
 static void enterprise_reopen(struct backend *b, struct op *op, const char *binding_ref,
                               struct plane **ret)
 {
+    struct error err;
+
+    if (!b->ops->check_binding_ref(b, binding_ref, &err)) {
+        op_complete(op, &err);
+        return;
+    }
     *ret = enterprise_plane_new(enterprise_of(b), binding_ref);
     op_complete(op, NULL);
 }
@@ -76,6 +82,12 @@ static void enterprise_snapshot_create(struct backend *b, struct op *op,
 
 static void enterprise_snapshot_delete(struct backend *b, struct op *op, const char *snapshot_ref)
 {
+    struct error err;
+
+    if (!b->ops->check_snapshot_ref(b, snapshot_ref, &err)) {
+        op_complete(op, &err);
+        return;
+    }
     gateway_delete_snapshot(&enterprise_of(b)->gateway, op, snapshot_ref);
 }
 

@@ -10,6 +10,10 @@ void enterprise_destroy_binding(struct backend *b, struct op *op, const struct d
     struct enterprise_backend *e = container_of(b, struct enterprise_backend, base);
     struct error err;
 
+    if (!b->ops->check_binding_ref(b, spec->binding_ref, &err)) {
+        op_complete(op, &err);
+        return;
+    }
     if (strcmp(spec->workspace_ref, spec->binding_ref) != 0) {
         error_set(&err, ERR_BINDING_DESTROY,
                   "an Enterprise workspace_ref equals its binding_ref; nothing was deleted");

@@ -11,6 +11,7 @@ serve`; without it jobs are canned. Control routes, never subject to faults:
     DELETE /__fake/sandboxes/ID  the sandbox expires (its next use is answered sandbox_expired)
     GET    /__fake/log           [{"method", "path", "headers", "body"}, …] and forgets it
     PUT    /__fake/token         {"token": "…"}            rotate the key
+    PUT    /__fake/reset         no sandboxes, no faults
 """
 
 from __future__ import annotations
@@ -134,6 +135,10 @@ class Gateway:
             self.faults.load(json.loads(request.body))
         elif what == ("PUT", "random"):
             self.faults.load_random(json.loads(request.body)["probability"])
+        elif what == ("PUT", "reset"):
+            self.faults.load([])
+            self.log = []
+            await self.sandboxes.remove_all()
         elif what == ("PUT", "token"):
             self.token = json.loads(request.body)["token"]
         elif what == ("GET", "log"):
