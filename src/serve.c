@@ -5,6 +5,7 @@
 #include "core/domain/broker.h"
 #include "core/runtime/config.h"
 #include "core/runtime/log.h"
+#include "core/runtime/reaper.h"
 #include "data_dir.h"
 #include "http/app.h"
 #include "http/auth.h"
@@ -53,6 +54,7 @@ struct service {
     struct http_server *edge;
     struct readiness readiness[2];
     struct event *sigterm, *sigint;
+    struct reaper *reaper; /* as process 1 only */
     struct task leases_over;
     struct timer last_call;
     bool draining, all_over;
@@ -222,6 +224,7 @@ static void start_signals(struct service *s)
     PRE(s->sigterm != NULL && s->sigint != NULL);
     event_add(s->sigterm, NULL);
     event_add(s->sigint, NULL);
+    s->reaper = reaper_start(s->loop, served_backend_owns, &s->served);
 }
 
 /* Exit status 0, or what `err` means for the operator. */
@@ -269,6 +272,7 @@ static void finish(struct service *s)
         event_free(s->sigterm);
     if (s->sigint != NULL)
         event_free(s->sigint);
+    reaper_free(s->reaper);
     http_server_free(s->edge);
     gateway_leases_free(s->app.gateway_leases);
     served_ledger_finish(&s->ledger);

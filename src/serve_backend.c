@@ -204,6 +204,13 @@ void served_backend_stop(struct served_backend *served, struct loop *loop, void 
     job_deletes_finish(loop, DELETES_MS, on_deletes_over, served);
 }
 
+bool served_backend_owns(void *ctx, pid_t pid)
+{
+    const struct served_backend *served = ctx;
+
+    return served->embedded != NULL && embedded_is_child(served->embedded, pid);
+}
+
 void served_backend_free(struct served_backend *served)
 {
     if (served->backend != NULL)

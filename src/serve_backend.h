@@ -4,6 +4,8 @@
 #include "core/domain/backend.h"
 #include "core/runtime/config.h"
 
+#include <sys/types.h>
+
 struct embedded;
 struct json_writer;
 
@@ -26,6 +28,9 @@ void served_backend_describe(const struct served_backend *served, struct json_wr
  * is called from the loop after that. */
 void served_backend_stop(struct served_backend *served, struct loop *loop, void (*done)(void *ctx),
                          void *ctx);
+
+/** Is this a child process that the backend waits for itself? `ctx` is the served_backend. */
+bool served_backend_owns(void *ctx, pid_t pid);
 
 /** After every operation is over. */
 void served_backend_free(struct served_backend *served);
