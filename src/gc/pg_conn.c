@@ -250,7 +250,8 @@ static int step_send(struct pg_conn *conn, struct db_call *call, const struct db
     PRE(step->n_params <= PG_PARAMS_MAX);
     for (int i = 0; i < step->n_params; i++) {
         const struct db_value *p = &step->params[i];
-        types[i] = p->type == DB_INT ? OID_INT8 : OID_TEXT;
+        /* of NULL the server finds the type by itself */
+        types[i] = p->type == DB_INT ? OID_INT8 : p->type == DB_TEXT ? OID_TEXT : 0;
         values[i] =
             p->type == DB_INT ? arena_printf(call->arena, "%lld", (long long)p->number) : p->text;
     }

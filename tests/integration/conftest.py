@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import harness
+from postgres import Postgres
 
 
 def pytest_configure():
@@ -116,3 +117,14 @@ def daemon(bindery, folder, programs):
         return one
 
     return make
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL server; tests that ask for it are skipped where there is no program."""
+    server = Postgres()
+    if not server.available:
+        server.close()
+        pytest.skip("no PostgreSQL server program on this machine")
+    yield server
+    server.close()

@@ -41,6 +41,10 @@ def become_subreaper() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+# Servers that outlive a test: neither they nor their children are killed after it.
+spared: set[int] = set()
+
+
 def descendants(root: int) -> list[int]:
     """Process ids of everything below `root`, parents first."""
     children: dict[int, list[int]] = {}
@@ -55,6 +59,8 @@ def descendants(root: int) -> list[int]:
     queue = list(children.get(root, []))
     while queue:
         pid = queue.pop(0)
+        if pid in spared:
+            continue
         found.append(pid)
         queue.extend(children.get(pid, []))
     return found

@@ -645,6 +645,13 @@ CONTRACT(rows_are_imported_as_they_are)
     cr_assert(eq(i64, row->created_at, copy.created_at));
     cr_assert(eq(i64, row->active_guard, 1));
     cr_assert(eq(str, (char *)row->change_id, (char *)copy.change_id));
+    copy.id = "b-11"; /* a retired one, without a guard */
+    copy.status = "retired";
+    copy.active_guard = 0;
+    copy.retired_at = 5;
+    CALL(f, import_row, LEDGER_BINDINGS, &copy);
+    CALL(f, import_row, LEDGER_EVENTS, NULL);
+    copy = *row;
     copy.id = "b-10";
     CALL_ON(f, f->ledger, import_row, LEDGER_BINDINGS, &copy);
     cr_assert(eq(int, f->error.code, ERR_LEDGER), "c-9 has a live binding: the guard holds");
