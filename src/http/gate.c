@@ -12,9 +12,10 @@
 #include <sys/socket.h>
 
 enum {
-    DISCARD_MAX = 65536, /* body bytes thrown away to keep a connection */
-    LINGER_MS = 3000,    /* time for a refused client to read its answer */
-    INPUT_SLACK = 65536, /* pipelined or paused input held beyond the largest head */
+    DISCARD_MAX = 65536,   /* body bytes thrown away to keep a connection */
+    LINGER_MS = 3000,      /* time for a refused client to read its answer, */
+    LINGER_MAX = 64 << 20, /* and what it may go on sending meanwhile */
+    INPUT_SLACK = 65536,   /* pipelined or paused input held beyond the largest head */
 };
 
 /* ---- deadlines -------------------------------------------------------------------------------- */
@@ -166,7 +167,12 @@ static bool linger_step(struct gate *g)
 {
     struct evbuffer *input = bufferevent_get_input(g->bev);
 
+    g->ignored += evbuffer_get_length(input);
     evbuffer_drain(input, evbuffer_get_length(input));
+    if (g->ignored > LINGER_MAX) {
+        gate_drop(g);
+        return false;
+    }
     if (output_length(g) > 0)
         return false;
     if (g->x != NULL && g->reply_done) {

@@ -55,6 +55,7 @@ struct gate {
     struct head_search search;
     struct chunked chunks;
     int64_t body_left; /* -1: chunked */
+    size_t ignored;    /* bytes thrown away while lingering */
     int64_t deadline_ms;
     struct timer timer;
     struct task pump;
