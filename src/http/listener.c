@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -220,4 +221,13 @@ long listener_raise_file_limit(void)
         getrlimit(RLIMIT_NOFILE, &limit);
     }
     return limit.rlim_cur > 1000000000 ? 1000000000 : (long)limit.rlim_cur;
+}
+
+int listener_open_files(void)
+{
+    int open_files = 0;
+
+    for (int fd = 0; fd < 256; fd++)
+        open_files += fcntl(fd, F_GETFD) >= 0;
+    return open_files;
 }

@@ -22,3 +22,6 @@ void listener_peer_name(const struct sockaddr *address, char *ret_name, size_t s
 
 /** Raise the soft limit of open files to the hard one. Returns the limit. */
 long listener_raise_file_limit(void);
+
+/** Descriptors in use now, as far as they have low numbers. */
+int listener_open_files(void);

@@ -340,12 +340,13 @@ static void fill_defaults(struct http_server_options *o)
     DEFAULT(request_timeout_ms, 600000);
 }
 
-/* Connections that descriptors suffice for, with some kept for peers, files and logs. */
+/* Connections that descriptors suffice for, with some kept for peers, files and children. */
 static int connection_limit(const struct http_server *server)
 {
     long files = listener_raise_file_limit();
     long kept = files / 8 < 24 ? 24 : files / 8 > 1024 ? 1024 : files / 8;
-    long room = files - kept > 8 ? files - kept : 8;
+    long left = files - listener_open_files() - kept - REFUSED_MAX;
+    long room = left > 8 ? left : 8;
     char text[32];
 
     snprintf(text, sizeof(text), "%ld", files);
