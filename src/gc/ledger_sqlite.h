@@ -1,4 +1,4 @@
-/* The embedded ledger: one SQLite file, on the loop (docs/adr/0005). */
+/* The embedded ledger: one SQLite file, on the loop (docs/adr/0008). */
 #pragma once
 
 #include "core/domain/ledger.h"

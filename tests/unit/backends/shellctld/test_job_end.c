@@ -344,21 +344,21 @@ static void torture_check(struct torture_run *run)
     jobs_tear_down();
 }
 
-Test(job_end_torture, delete, .timeout = 60)
+Test(job_end_torture, delete, .timeout = 240)
 {
     torture_make = stubborn_delete;
     torture_kills = true;
     op_torture_run(&(struct torture_scenario){.start = torture_start, .check = torture_check});
 }
 
-Test(job_end_torture, stop, .timeout = 60)
+Test(job_end_torture, stop, .timeout = 240)
 {
     torture_make = deaf_stop;
     torture_kills = true;
     op_torture_run(&(struct torture_scenario){.start = torture_start, .check = torture_check});
 }
 
-Test(job_end_torture, input, .timeout = 60)
+Test(job_end_torture, input, .timeout = 240)
 {
     torture_make = input_to_a_busy_runner;
     torture_kills = false;
