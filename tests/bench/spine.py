@@ -76,13 +76,9 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self.unix_path)
 
 
-def ask(connection, method, path, body, want):
-    connection.request(
-        method,
-        path,
-        json.dumps(body) if body is not None else None,
-        {"Content-Type": "application/json"},
-    )
+def ask(connection, method, path, body, want, headers=None):
+    text = json.dumps(body) if body is not None else None
+    connection.request(method, path, text, {"Content-Type": "application/json", **(headers or {})})
     answer = connection.getresponse()
     text = answer.read()
     assert answer.status == want, f"{path}: {answer.status} {text}"
@@ -128,12 +124,17 @@ def acquire_latency(server, binding, rounds):
         "output_limit": 1024,
         "io_mode": "stdio",
     }
+    # the same confined job that an acquire starts
+    scope = {
+        "X-Bindery-Home": layout["home_dir"],
+        "X-Bindery-Workspace": layout["workspace_dir"],
+    }
     acquired, probed = [], []
     for _ in range(rounds):
         start = time.perf_counter()
-        job = ask(raw, "POST", "/v1/jobs/run", probe, 200)
+        job = ask(raw, "POST", "/v1/jobs/run", probe, 200, scope)
         probed.append(time.perf_counter() - start)
-        ask(raw, "DELETE", f"/v1/jobs/{job['job_id']}", None, 200)
+        ask(raw, "DELETE", f"/v1/jobs/{job['job_id']}", None, 200, scope)
         start = time.perf_counter()
         lease = ask(ours, "POST", "/v1/leases", {"binding_ref": binding["binding_ref"]}, 201)
         acquired.append(time.perf_counter() - start)
@@ -211,7 +212,7 @@ def main() -> int:
         rows.append(
             (
                 "acquire beside its raw probe, p50",
-                f"+{acquire - probe:.2f} ms on {probe:.2f} ms",
+                f"{acquire - probe:+.2f} ms on {probe:.2f} ms",
                 "+0.5 ms",
             )
         )
