@@ -185,6 +185,22 @@ def test_ordinary_work(places):
     assert complete(a, "cat src/main.py")[2] == "print(6 * 7)\n", "and it is there in the next job"
 
 
+def test_the_whole_service(server, policy):
+    """From binding to command through the server, whose own folder is closed to others."""
+    one = server(settings={"BINDERY_LOCAL_ISOLATION": policy})
+    facts = one.http.get("/readyz").text
+    assert '"isolated":true' in facts, facts
+    ids = {"tenant_id": "t", "agent_id": "a", "binding_id": "b", "workspace_id": "w"}
+    binding = one.http.post("/execution-bindings", json=ids).json()
+    lease = one.http.post("/v1/leases", json={"binding_ref": binding["binding_ref"]}).json()
+    commands = f"/v1/leases/{lease['lease_id']}/commands"
+    for script, output in (("echo kept > f; echo $HOME > ~/h", ""), ("cat f", "kept\n")):
+        result = one.http.post(commands, json={"script": script}).json()
+        assert (result["status"], result["exit_code"], result["output"]) == ("exited", 0, output)
+    result = one.http.post(commands, json={"script": f"cat {one.folder}/data/*; id -u"}).json()
+    assert "lease" not in result["output"] and result["output"].splitlines()[-1] != "0"
+
+
 def test_refused_without_isolation_says_what_to_do(bindery, folder, programs):
     """State that every job could read is refused, with words and a status for settings."""
     if os.geteuid() != 0:

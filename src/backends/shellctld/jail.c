@@ -67,6 +67,9 @@ static void become_user(const struct jail *jail, int status_fd)
 {
     if ((jail->layers & LAYER_UID) != 0 && !jail->in_bwrap && !owner_become(jail->uid))
         refuse(status_fd, "own uid", strerror(errno));
+    if ((jail->layers & LAYER_UID) != 0 &&
+        (access(jail->home, W_OK | X_OK) != 0 || access(jail->workspace, W_OK | X_OK) != 0))
+        refuse(status_fd, "own uid", "it cannot reach its Home and Workspace");
     if (!jail->in_bwrap)
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* after the change of user, which clears it */
     if (jail->layers != 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)

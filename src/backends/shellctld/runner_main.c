@@ -186,8 +186,8 @@ static int run(struct runner *r)
 
 int job_runner_main(int argc, char **argv)
 {
-    struct runner r = {.out = {-1, -1},
-                       .err = {-1, -1},
+    struct runner r = {.out = {.source = -1, .file = -1},
+                       .err = {.source = -1, .file = -1},
                        .signal_fd = -1,
                        .status_fd = -1,
                        .master = -1,

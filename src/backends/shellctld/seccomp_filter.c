@@ -137,12 +137,12 @@ static int refuse_sockets(scmp_filter_ctx ctx, unsigned flags)
 {
     enum { FAMILIES = 64 }; /* more than AF_MAX of any kernel so far; the rest by comparison */
     int rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
-                              SCMP_A0(SCMP_CMP_GE, FAMILIES));
+                              SCMP_A0(SCMP_CMP_GE, FAMILIES, 0));
 
     for (int family = 0; rc == 0 && family < FAMILIES; family++) {
         if (!family_allowed(family, flags))
             rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
-                                  SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)family));
+                                  SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)family, 0));
     }
     return rc;
 }

@@ -214,6 +214,22 @@ static const char *name_inside(struct arena *arena, const char *path, const char
     return arena_printf(arena, "%s%s", folder, path + len);
 }
 
+/* Without a mount namespace the job's uid walks to its folders from the root. The one right above
+ * holds nothing but folders like it, each closed on its own, and may have been made with any mode;
+ * what lies further up was looked at by the probe. */
+static bool let_pass(const char *folder, struct error *err)
+{
+    char parent[PATH_MAX];
+    const char *slash = strrchr(folder, '/');
+    struct stat st;
+
+    snprintf(parent, sizeof parent, "%.*s", slash == folder ? 1 : (int)(slash - folder), folder);
+    if (stat(parent, &st) != 0 || (st.st_mode & S_IXOTH) != 0 || st.st_uid != geteuid())
+        return true; /* nothing to do, or not ours to do: the jail sees whether it can enter */
+    return chmod(parent, (st.st_mode & 07777) | S_IXOTH) == 0 ||
+           fail(err, "own uid: cannot open the folder above Home or Workspace for passing");
+}
+
 /* Ours where the job runs under our uid and sees the machine's users; no look-up, which could load
  * a directory service. */
 static const char *user_name(const struct start *s)
@@ -238,6 +254,9 @@ bool start_prepare(struct start *s, struct arena *arena, struct error *err)
         error_wrap(err, ERR_INTERNAL, "own uid");
         return false;
     }
+    if ((s->layers & LAYER_UID) != 0 && !bwrap &&
+        (!let_pass(spec->home, err) || !let_pass(spec->workspace, err)))
+        return false;
     s->jail = (struct jail){
         .layers = s->layers,
         .scoped = scoped,

@@ -573,6 +573,23 @@ Test(isolation, a_data_folder_behind_a_link_works)
     each_policy(body_linked);
 }
 
+/* Roots of Homes and Workspaces that others may not pass through. */
+static void body_closed_roots(struct place *p)
+{
+    char path[128];
+
+    snprintf(path, sizeof path, "%s/homes", p->state);
+    cr_assert_eq(chmod(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/workspaces", p->state);
+    cr_assert_eq(chmod(path, 0700), 0);
+    expect_run(p, "a", RUNNER_STDIO, "echo x > \"$HOME/f\" && cat \"$HOME/f\"", 0, "x\n");
+}
+
+Test(isolation, closed_roots_do_not_lock_jobs_out)
+{
+    each_policy(body_closed_roots);
+}
+
 /* ---- sharing ----------------------------------------------------------------------------------- */
 
 /* Two bindings on one Workspace work on each other's files; their Homes stay apart. */
