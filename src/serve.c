@@ -32,8 +32,9 @@
 #include <unistd.h>
 
 enum {
-    SETTLE_MS = 10 * 1000,             /* that aborted requests get to undo what they made */
-    LAST_MS = 15 * 1000,               /* that leases and the sandbox get to end after the edge */
+    SETTLE_MS = 10 * 1000, /* that aborted requests get to undo what they made */
+    LAST_MS = 15 * 1000,   /* that leases and the sandbox get to end after the edge */
+    PEER_CONNECTIONS_MAX = 4096,
     OPERATION_MAX_MS = 15 * 60 * 1000, /* above every deadline of a backend's own */
 };
 
@@ -227,6 +228,14 @@ static void start_signals(struct service *s)
     s->reaper = reaper_start(s->loop, served_backend_owns, &s->served);
 }
 
+/* Long polls take a connection each: short calls must not queue behind them. */
+static int connections_of(const struct config *c)
+{
+    if (strcmp(c->runtime_backend, "enterprise") == 0)
+        return (int)c->enterprise_max_connections;
+    return PEER_CONNECTIONS_MAX;
+}
+
 /* Exit status 0, or what `err` means for the operator. */
 static int start(struct service *s, struct error *err)
 {
@@ -247,7 +256,10 @@ static int start(struct service *s, struct error *err)
         LOG_WITH(LOG_WARN, "there are no such settings", {"names", c->unknown});
     if (c->api_token == NULL)
         log_warn("authentication is off: DIFY_AGENT_API_TOKEN is not set");
-    s->http = http_client_new(s->loop, &(struct http_client_options){.proxy = c->http_proxy});
+    s->http = http_client_new(s->loop, &(struct http_client_options){
+                                           .proxy = c->http_proxy,
+                                           .max_connections_per_host = connections_of(c),
+                                       });
     s->app.config = c;
     s->app.http = s->http;
     s->ledger.on_refused = on_ledger_refused;

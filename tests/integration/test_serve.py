@@ -124,7 +124,7 @@ def test_a_lease_reaches_its_own_binding_only(plane):
         shell.delete(mine.job_id, force=True, grace_seconds=0)
 
 
-def test_a_gibibyte_of_output_arrives_whole(plane):
+def test_a_large_output_arrives_whole(plane):
     """Hash-checked through lease, proxy and sandbox, window by window."""
     made = plane.create()
     lease = lease_of(plane, made.binding_ref)
