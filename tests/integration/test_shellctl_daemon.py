@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 
+import harness
 import pytest
 from harness import wait_until
 from shellctl_client import ShellctlClient, client_of, fails
@@ -54,6 +55,23 @@ def test_the_state_folder_is_hidden_from_jobs(daemon):
         assert result.output.endswith("refused\n")
     assert (process.folder / "mine").exists()
     assert (process.folder / ".local/share/shellctl/jobs").is_dir()
+
+
+def test_only_a_private_daemon_runs_jobs_unconfined(daemon, folder):
+    """One address that is no unix socket, and jobs without a scope are isolated."""
+    outside = folder / "outside"  # inside, a private /tmp may hold a folder of this name
+    port = harness.free_port()
+    mixed = daemon(
+        listen=f"127.0.0.1:{port}", args=("--listen", f"unix:{folder}/a,127.0.0.1:{port}")
+    )
+    with client_of(mixed) as client:
+        client.run(f"touch {outside}")
+    assert not outside.exists()
+    private = daemon(listen=f"unix:{folder}/b")
+    with private.new_client() as http:
+        client = ShellctlClient("http://x", token=private.token, client=http)
+        assert client.run(f"touch {outside}").exit_code == 0
+    assert outside.exists()
 
 
 # ---- collection ------------------------------------------------------------------------------------

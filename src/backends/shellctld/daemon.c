@@ -56,9 +56,17 @@ static const char *check_token(void *ctx, const char *authorization)
 
 /* ---- start ------------------------------------------------------------------------------------- */
 
+/* All listeners are unix sockets: whoever reaches them may have the daemon's rights. */
 static bool is_private(const char *listen)
 {
-    return strncmp(listen, "unix:", 5) == 0;
+    const char *comma;
+
+    for (; strncmp(listen, "unix:", 5) == 0; listen = comma + 1) {
+        comma = strchr(listen, ',');
+        if (comma == NULL)
+            return true;
+    }
+    return false;
 }
 
 /* Landlock only adds: it cannot take a folder out of one that a job may use. */
