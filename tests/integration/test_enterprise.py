@@ -2,6 +2,7 @@
 the caller gets, what is left in the gateway, what the metrics say."""
 
 import concurrent.futures
+import json
 import socket
 import struct
 import threading
@@ -243,10 +244,12 @@ def test_a_clean_up_that_fails_is_recorded(front, gateway):
 # ---- callers that go away (A05) ----------------------------------------------------------------------
 
 
-def raw_create(front, reset: bool) -> socket.socket:
+def raw_create(front, binding_id: str, reset: bool) -> socket.socket:
     host, port = front.listen.rsplit(":", 1)
     made_socket = socket.create_connection((host, int(port)))
-    body = b'{"tenant_id":"t","agent_id":"a","binding_id":"b","workspace_id":"w"}'
+    body = json.dumps(
+        {"tenant_id": "t", "agent_id": "a", "binding_id": binding_id, "workspace_id": f"w-{binding_id}"}
+    ).encode()
     made_socket.sendall(
         b"POST /execution-bindings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         + f"Content-Length: {len(body)}\r\n\r\n".encode()
@@ -260,7 +263,7 @@ def raw_create(front, reset: bool) -> socket.socket:
 @pytest.mark.parametrize("reset", [False, True])
 def test_clients_that_leave_during_create_leave_nothing(front, gateway, reset):
     gateway.fault({"method": "POST", "path": "^/v1/sandboxes$", "fault": "delay", "seconds": 1.2, "times": -1})
-    sockets = [raw_create(front, reset) for _ in range(40)]
+    sockets = [raw_create(front, f"b-{number}", reset) for number in range(40)]
     seen = []
     wait_until(
         lambda: len(seen) == 40 or seen.extend(e for e in gateway.log() if e["method"] == "POST"),

@@ -21,7 +21,7 @@ struct http_client;
 
 struct http_client_options {
     int max_connections_per_host; /* 0 = 512; further exchanges queue, their timeouts running */
-    int max_idle_connections;     /* 0 = 1024 */
+    int max_idle_connections;     /* 0 = as many as to one host, at least 1024 */
     int64_t max_idle_ms;          /* 0 = 30,000: below any server's keep-alive */
     const char *proxy;            /* http proxy URL, or NULL for none */
 };

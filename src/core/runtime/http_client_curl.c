@@ -241,7 +241,9 @@ void client_multi_equip(struct http_client *client, CURL *easy, struct transfer 
 void client_multi_init(struct http_client *client, const struct http_client_options *options)
 {
     long per_host = options->max_connections_per_host > 0 ? options->max_connections_per_host : 512;
-    long idle = options->max_idle_connections > 0 ? options->max_idle_connections : 1024;
+    long idle = options->max_idle_connections > 0 ? options->max_idle_connections
+                : per_host > 1024                 ? per_host
+                                                  : 1024;
 
     PRE(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
     client->multi = curl_multi_init();
