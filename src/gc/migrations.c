@@ -59,8 +59,8 @@ static const char v1_bindings[] =
     "CREATE INDEX bindings_tenant ON bindings (tenant_id,id);"
     "CREATE INDEX bindings_app ON bindings (tenant_id,app_id,status);"
     "CREATE INDEX bindings_status ON bindings (status,id);"
-    "CREATE INDEX bindings_retired ON bindings (next_attempt_at) WHERE status='retired';"
-    "CREATE INDEX bindings_creating ON bindings (claimed_until) WHERE status='creating';";
+    "CREATE INDEX bindings_retired ON bindings (status,next_attempt_at) WHERE status='retired';"
+    "CREATE INDEX bindings_creating ON bindings (status,claimed_until) WHERE status='creating';";
 
 static const char v1_workspaces[] =
     "CREATE TABLE workspaces ("
@@ -83,7 +83,8 @@ static const char v1_workspaces[] =
     "CREATE INDEX workspaces_tenant ON workspaces (tenant_id,id);"
     "CREATE INDEX workspaces_app ON workspaces (tenant_id,app_id,status);"
     "CREATE INDEX workspaces_status ON workspaces (status,id);"
-    "CREATE INDEX workspaces_retired ON workspaces (next_attempt_at) WHERE status='retired';";
+    "CREATE INDEX workspaces_retired ON workspaces (status,next_attempt_at) WHERE "
+    "status='retired';";
 
 static const char v1_home_snapshots[] =
     "CREATE TABLE home_snapshots ("
@@ -99,7 +100,7 @@ static const char v1_home_snapshots[] =
     "CREATE INDEX home_snapshots_agent ON home_snapshots (tenant_id,agent_id);"
     "CREATE INDEX home_snapshots_status ON home_snapshots (status,id);"
     "CREATE INDEX home_snapshots_ref ON home_snapshots (snapshot_ref);"
-    "CREATE INDEX home_snapshots_retired ON home_snapshots (next_attempt_at) "
+    "CREATE INDEX home_snapshots_retired ON home_snapshots (status,next_attempt_at) "
     "WHERE status='retired';";
 
 static const char v1_orphans[] =
@@ -117,7 +118,7 @@ static const char v1_orphans[] =
     "seen_at BIGINT NOT NULL DEFAULT 0," WORK_COLUMNS CHANGE_COLUMNS ");"
     "CREATE UNIQUE INDEX orphans_ref ON orphans (backend,kind,ref);"
     "CREATE INDEX orphans_status ON orphans (status,id);"
-    "CREATE INDEX orphans_retired ON orphans (next_attempt_at) WHERE status='retired';";
+    "CREATE INDEX orphans_retired ON orphans (status,next_attempt_at) WHERE status='retired';";
 
 static const char v1_events[] = "CREATE TABLE events ("
                                 "id {serial},"

@@ -260,6 +260,10 @@ Test(sqlite, reads_of_one_request_use_an_index)
             const char *detail = (const char *)sqlite3_column_text(stmt, 3);
             bool scan = strncmp(detail, "SCAN ", 5) == 0 && strstr(detail, "USING") == NULL &&
                         strstr(detail, "CONSTANT ROW") == NULL && strcmp(detail, "SCAN s") != 0;
+            /* sorting what an index could give in order takes as long as there are rows */
+            if (i != SQL_FIND_REF)
+                cr_assert(strstr(detail, "TEMP B-TREE") == NULL, "%s: %s",
+                          sql_info((enum sql)i)->name, detail);
             cr_assert(not(scan), "%s: %s", sql_info((enum sql)i)->name, detail);
         }
         sqlite3_finalize(stmt);
