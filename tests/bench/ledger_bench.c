@@ -277,6 +277,11 @@ static double bench_rate(struct bench *bench, bool creates, int at_once, long li
 
 /* ---- the collector ------------------------------------------------------------------------------------------ */
 
+static void note_stopped(void *ctx)
+{
+    *(bool *)ctx = true;
+}
+
 static void collect_all(struct bench *bench, struct bare *bare, int retired)
 {
     struct fake_backend *fake = fake_backend_new(bench->loop, 0);
@@ -291,6 +296,8 @@ static void collect_all(struct bench *bench, struct bare *bare, int retired)
         lifecycle_new(bench->loop, broker, bench->ledger, &(struct lifecycle_options){0});
     struct collector *collector;
     struct collector_status status;
+    struct task stopped;
+    bool over = false;
     double from;
     char sql[512];
 
@@ -313,9 +320,10 @@ static void collect_all(struct bench *bench, struct bare *bare, int retired)
         collector_status(collector, &status);
     } while (status.done < retired);
     printf("collector: %d workspaces           %10.0f /s\n", retired, retired / (now_s() - from));
-    collector_stop(collector, NULL);
-    for (int i = 0; i < 200; i++)
-        loop_turn(bench->loop, false);
+    task_init(&stopped, note_stopped, &over);
+    collector_stop(collector, &stopped);
+    while (!over)
+        loop_turn(bench->loop, true);
     collector_free(collector);
     lifecycle_free(lc);
     broker_free(broker);
