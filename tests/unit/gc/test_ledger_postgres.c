@@ -124,13 +124,14 @@ Test(postgres, reads_of_one_request_use_an_index)
         struct buf text = {0};
         PGresult *plan;
 
-        buf_addf(&text, "PREPARE s%d (", i);
+        /* Parentheses around no parameter are a syntax error. */
+        buf_addf(&text, "PREPARE s%d", i);
         for (size_t k = 0; types[k] != '\0'; k++)
-            buf_addf(&text, "%s%s", k > 0 ? "," : "", types[k] == 'i' ? "bigint" : "text");
-        buf_addf(&text, ") AS %s; EXPLAIN EXECUTE s%d (", db.sql[i], i);
+            buf_addf(&text, "%s%s", k > 0 ? "," : " (", types[k] == 'i' ? "bigint" : "text");
+        buf_addf(&text, "%s AS %s; EXPLAIN EXECUTE s%d", types[0] != '\0' ? ")" : "", db.sql[i], i);
         for (size_t k = 0; types[k] != '\0'; k++)
-            buf_addf(&text, "%s%s", k > 0 ? "," : "", types[k] == 'i' ? "1" : "'x'");
-        buf_adds(&text, ")");
+            buf_addf(&text, "%s%s", k > 0 ? "," : " (", types[k] == 'i' ? "1" : "'x'");
+        buf_adds(&text, types[0] != '\0' ? ")" : "");
         plan = PQexec(conn, buf_text(&text));
         cr_assert(eq(int, PQresultStatus(plan), PGRES_TUPLES_OK), "%s: %s",
                   sql_info((enum sql)i)->name, PQerrorMessage(conn));
