@@ -83,6 +83,7 @@ void ref_set_put(struct ref_set *set, const char *ref, int64_t value)
     }
     if (set->count++ >= set->n_buckets)
         grow(set);
+    POST(set->n_buckets > 0);
     e = xmalloc(sizeof(*e) + len + 1);
     memcpy(e->ref, ref, len + 1);
     e->value = value;

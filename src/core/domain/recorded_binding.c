@@ -109,6 +109,7 @@ static enum op_poll recorded_step(struct op *op)
             op_fail_with(op, &err);
             return OP_DONE;
         }
+        POST(t->row != NULL); /* found with its row, or made with one */
         *t->ret = (struct binding){t->row->binding_ref, t->row->workspace_ref};
         return OP_DONE;
 
