@@ -20,14 +20,10 @@ static const char *folder(void)
 
 static int run_script(const char *action)
 {
-    char script[512], command[1024];
-    char *slash;
+    char command[1024];
 
-    snprintf(script, sizeof(script), "%s", __FILE__);
-    slash = strrchr(script, '/');
-    if (slash != NULL)
-        *slash = '\0';
-    snprintf(command, sizeof(command), "%s/postgres %s %s", script, action, folder());
+    snprintf(command, sizeof(command), "%s/support/postgres %s %s", BINDERY_TESTS_DIR, action,
+             folder());
     return WEXITSTATUS(system(command));
 }
 
