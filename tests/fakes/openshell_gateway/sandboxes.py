@@ -77,8 +77,16 @@ class Boxes:
         os.makedirs(os.path.join(self.shared, "home-snapshots"))
         self.wrapper = os.path.join(self.root, "shellctl")
         with open(self.wrapper, "w", encoding="utf-8") as out:
-            out.write(f"#!/bin/sh\nBINDERY_LOCAL_ISOLATION=none exec {shellctl} shellctl \"$@\"\n")
+            out.write(
+                "#!/bin/sh\nBINDERY_LOCAL_ISOLATION=none "
+                'exec /usr/local/bin/bindery shellctl "$@"\n'
+            )
         os.chmod(self.wrapper, 0o755)
+        # bound into each sandbox: where it lies here may be hidden there
+        self.programs = [os.path.realpath(shellctl)]
+        runner = os.path.join(os.path.dirname(self.programs[0]), "bindery-runner")
+        if os.path.exists(runner):
+            self.programs.append(runner)
         self.changed = asyncio.Condition()
         self.threads = concurrent.futures.ThreadPoolExecutor(32)
 
@@ -133,6 +141,11 @@ class Boxes:
             *("--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/home", "--bind", home, "/home/dify"),
             *("--tmpfs", "/mnt", "--bind", self.shared, "/mnt/dify-agent-shared"),
             *("--tmpfs", "/usr/local/bin", "--ro-bind", self.wrapper, "/usr/local/bin/shellctl"),
+            *(
+                word
+                for path in self.programs
+                for word in ("--ro-bind", path, "/usr/local/bin/" + os.path.basename(path))
+            ),
             *("--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
             *("--info-fd", str(write_end), "/bin/sleep", "infinity"),
             pass_fds=(write_end,),
