@@ -251,15 +251,23 @@ static bool check_length(struct exchange_impl *x)
     return false;
 }
 
-static void watch_request(struct exchange_impl *x)
+void exchange_watch_request(struct exchange_impl *x)
 {
-    const struct http_server_options *options = &x->x.server->options;
     int64_t used_ms = (access_log_clock_us() - x->started_us) / 1000;
 
     if ((x->x.route->flags & ROUTE_LONG) != 0)
         gate_set_deadline(x->gate, DEADLINE_NONE, 0);
     else
-        gate_set_deadline(x->gate, DEADLINE_REQUEST, options->request_timeout_ms - used_ms);
+        gate_set_deadline(x->gate, DEADLINE_REQUEST,
+                          x->x.server->options.request_timeout_ms - used_ms);
+}
+
+void exchange_watch_body(struct exchange_impl *x)
+{
+    if (x->content_length == 0)
+        return;
+    gate_set_deadline(x->gate, DEADLINE_BODY, x->x.server->options.body_timeout_ms);
+    gate_send_continue(x->gate);
 }
 
 void exchange_dispatch(struct exchange_impl *x)
@@ -278,14 +286,10 @@ void exchange_dispatch(struct exchange_impl *x)
         }
         x->auth_failure = failure;
     }
-    if (has_body) {
-        gate_set_deadline(x->gate, DEADLINE_BODY, x->x.server->options.body_timeout_ms);
-        gate_send_continue(x->gate);
-    } else {
-        watch_request(x);
-    }
     if ((x->x.route->flags & ROUTE_STREAM) != 0)
         x->x.route->handle(&x->x);
+    if (x->reply != REPLY_DONE && !x->gate->paused)
+        exchange_watch_body(x);
 }
 
 /* ---- the body --------------------------------------------------------------------------------- */
@@ -327,8 +331,7 @@ void exchange_body_over(struct exchange_impl *x)
     x->body_over = true;
     if (x->reply == REPLY_DONE)
         return;
-    if (x->content_length != 0)
-        watch_request(x);
+    exchange_watch_request(x);
     x->x.body = buf_text(&x->body);
     x->x.body_len = x->body.len;
     if (x->auth_failure != NULL) {

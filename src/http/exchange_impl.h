@@ -67,6 +67,10 @@ void exchange_client_gone(struct exchange_impl *x);
 
 /* ---- within the exchange ----------------------------------------------------------------------- */
 
+/** Put the request's own deadline, or the body's, on the connection. The latter answers `Expect:
+ * 100-continue`, too. */
+void exchange_watch_request(struct exchange_impl *x);
+void exchange_watch_body(struct exchange_impl *x);
 enum route_errors exchange_error_style(const struct exchange_impl *x);
 void exchange_reply_not_json(struct exchange_impl *x, size_t position, const struct error *err);
 /** Queue the head of the reply with x->status. `length` -1: none. */

@@ -21,20 +21,26 @@ void exchange_stream(struct exchange *x, const struct exchange_stream_events *ev
     impl->stream_ctx = ctx;
 }
 
+/* While the handler does not take the body, the client cannot be late with it. */
 void exchange_body_pause(struct exchange *x)
 {
     struct exchange_impl *impl = exchange_impl(x);
 
-    if (impl->gate != NULL)
-        gate_pause_body(impl->gate, true);
+    if (impl->gate == NULL || impl->body_over)
+        return;
+    gate_pause_body(impl->gate, true);
+    exchange_watch_request(impl);
 }
 
+/* Whoever waits for 100 Continue has been heard now: the handler wants the body. */
 void exchange_body_resume(struct exchange *x)
 {
     struct exchange_impl *impl = exchange_impl(x);
 
-    if (impl->gate != NULL)
-        gate_pause_body(impl->gate, false);
+    if (impl->gate == NULL || impl->body_over)
+        return;
+    gate_pause_body(impl->gate, false);
+    exchange_watch_body(impl);
 }
 
 static bool is_field_name(const char *name)

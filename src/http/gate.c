@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 enum {
+    EXTENSION_MS = 50,     /* of a deadline, to read what had come before it */
     DISCARD_MAX = 65536,   /* body bytes thrown away to keep a connection */
     LINGER_MS = 3000,      /* time for a refused client to read its answer, */
     LINGER_MAX = 64 << 20, /* and what it may go on sending meanwhile */
@@ -27,6 +28,7 @@ void gate_set_deadline(struct gate *g, enum gate_deadline which, int64_t after_m
 
     g->deadline = which;
     g->deadline_ms = due_ms;
+    g->extended = false;
     if (which == DEADLINE_NONE)
         return;
     if (!timer_armed(&g->timer) || g->timer.due_us > due_ms * 1000)
@@ -41,6 +43,19 @@ static void refuse_late(struct gate *g, const char *what)
     gate_refuse(g, &err);
 }
 
+/* What lies in the socket came in time: when we were too busy to read it, once, we do that first. It
+ * also keeps a request from being lost that meets the end of its connection's idle time. */
+static bool input_unread(struct gate *g)
+{
+    char byte;
+
+    if (g->extended || recv(bufferevent_getfd(g->bev), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+        return false;
+    g->extended = true;
+    timer_set_ms(g->loop, &g->timer, EXTENSION_MS);
+    return true;
+}
+
 static void on_timer(void *ctx)
 {
     struct gate *g = ctx;
@@ -52,6 +67,8 @@ static void on_timer(void *ctx)
         timer_set_ms(g->loop, &g->timer, left_ms);
         return;
     }
+    if (g->deadline != DEADLINE_REQUEST && g->deadline != DEADLINE_LINGER && input_unread(g))
+        return;
     switch (g->deadline) {
     case DEADLINE_HEAD:
         if (g->search.scanned > 0) {
@@ -207,18 +224,11 @@ void gate_discard_body(struct gate *g)
     g->paused = false;
 }
 
-/* While the handler does not take the body, the client cannot be late with it. */
 void gate_pause_body(struct gate *g, bool pause)
 {
-    if (g->state != GATE_BODY || g->paused == pause)
-        return;
-    g->paused = pause;
-    if (pause) {
-        gate_set_deadline(g, DEADLINE_NONE, 0);
-        return;
-    }
-    gate_set_deadline(g, DEADLINE_BODY, g->server->options.body_timeout_ms);
-    gate_wake(g);
+    g->paused = pause && g->state == GATE_BODY;
+    if (!pause)
+        gate_wake(g);
 }
 
 void gate_send_continue(struct gate *g)
@@ -242,7 +252,8 @@ static bool body_settled(const struct gate *g)
 
 bool gate_fix_keep(struct gate *g, bool may_keep)
 {
-    bool consumed = g->x->stream != NULL; /* by a handler that answers while it reads */
+    /* A handler may answer while it still reads; one that waits for 100 Continue gets no body. */
+    bool consumed = g->x->reply == REPLY_STREAMING && !g->expects;
 
     g->keep = may_keep && g->client_keeps && !g->eof && (consumed || body_settled(g));
     return g->keep;

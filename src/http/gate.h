@@ -63,7 +63,7 @@ struct gate {
     enum gate_deadline deadline;
     uint64_t requests;
     bool pumping, discard, paused, client_keeps, keep, expects, reply_done, eof, broken,
-        half_closed, read_off;
+        half_closed, read_off, extended;
 };
 
 /** Take over a connection that libevhtp has just set up. */

@@ -288,6 +288,30 @@ static void handle_sink(struct exchange *x)
     exchange_stream(x, &sink_events, s);
 }
 
+/* Takes the body only after a while, as a proxy does whose peer is not there yet; or refuses it. */
+static void late_decide(void *ctx)
+{
+    struct stream *s = ctx;
+    struct error err;
+
+    if (exchange_query(s->x, "refuse") == NULL) {
+        exchange_body_resume(s->x);
+        return;
+    }
+    error_set(&err, ERR_LEASE_GONE, "too late");
+    exchange_reply_error(s->x, &err);
+}
+
+static void handle_late(struct exchange *x)
+{
+    struct stream *s = stream_new(x);
+
+    timer_init(&s->resume, late_decide, s);
+    timer_set_ms(x->loop, &s->resume, atoll(exchange_param(x, "ms")));
+    exchange_stream(x, &sink_events, s);
+    exchange_body_pause(x);
+}
+
 /* Answers with what it gets while it gets it: both directions at once. */
 static void mirror_on_body(struct exchange *x, void *ctx, const void *bytes, size_t len)
 {
@@ -355,6 +379,8 @@ static const struct route routes[] = {
      0, 0},
     {"GET", "/hostile/{status}", AUTH_NONE, ERRORS_V1, ROUTE_STREAM, 0, handle_hostile, "", 0, 0},
     {"POST", "/sink", AUTH_API, ERRORS_DETAIL, ROUTE_STREAM | ROUTE_LONG, 0, handle_sink, "", 0, 0},
+    {NULL, "/late/{ms}", AUTH_NONE, ERRORS_V1, ROUTE_STREAM | ROUTE_ANY_METHOD, 0, handle_late, "",
+     0, 0},
     {"POST", "/mirror", AUTH_NONE, ERRORS_DETAIL, ROUTE_STREAM | ROUTE_LONG, 0, handle_mirror, "",
      0, 0},
     {0},

@@ -269,6 +269,17 @@ def test_no_100_for_what_is_refused(edge):
             assert raw.read_rest() == b""
 
 
+def test_100_continue_waits_for_a_streaming_handler(edge):
+    with edge.connect() as raw:
+        raw.send(expecting("/late/300", 5))
+        began = time.monotonic()
+        assert raw.answer().status == 100 and time.monotonic() - began > 0.2
+        assert json.loads(raw.ask("hello").body)["bytes"] == 5
+        refused = raw.ask(expecting("/late/100?refuse=1", 5))
+        assert refused.status == 410 and refused.closes
+        assert raw.read_rest() == b""
+
+
 def test_no_100_without_need(edge):
     with edge.connect() as raw:
         assert raw.ask(expecting("/echo", 5) + "hello").body == b"hello"

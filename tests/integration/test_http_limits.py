@@ -92,11 +92,9 @@ def drip(raws, piece: bytes, seconds: float) -> None:
 
 
 def test_a_slow_head_gets_408_however_it_drips():
-    with Edge("quiet", "header_timeout_ms=700") as one:
+    with Edge("quiet", "header_timeout_ms=1200") as one:
         files = one.open_files()
-        raws = [one.connect() for _ in range(200)]
-        for raw in raws:
-            raw.send("GET /hello HTTP/1.1\r\nX: ")
+        raws = [one.connect().send("GET /hello HTTP/1.1\r\nX: ") for _ in range(200)]
         drip(raws, b"v", 0.4)
         began = time.monotonic()
         assert one.ask(GET).status == 200 and time.monotonic() - began < 1
@@ -141,6 +139,19 @@ def test_a_slow_body_is_not_waited_for(path, coded):
         assert answer.status == 408 and answer.closes
         if path == "/sink":
             assert one.counters()["gone"] == 1
+
+
+def test_a_body_that_is_not_taken_yet_is_not_late():
+    with Edge("quiet", "body_timeout_ms=300", "request_timeout_ms=1500") as one, one.connect() as raw:
+        for request in (
+            f"GET /late/700 HTTP/1.1\r\n{HOST}\r\n",
+            f"POST /late/700 HTTP/1.1\r\n{HOST}Content-Length: 5\r\n\r\nhello",
+        ):
+            assert raw.ask(request).status == 200
+        assert raw.ask(f"GET /late/60000 HTTP/1.1\r\n{HOST}\r\n").status == 504
+    with Edge("quiet", "body_timeout_ms=300") as one, one.connect() as raw:
+        raw.send(f"POST /late/10 HTTP/1.1\r\n{HOST}Content-Length: 5\r\n\r\nhel")
+        assert raw.answer().status == 408
 
 
 def test_a_client_that_does_not_read_is_dropped():
