@@ -475,7 +475,7 @@ void conformance_create_again_right_after_destroy(const struct conformance_targe
     for (int i = 0; i < 10; i++) {
         struct binding a = create(w, arena, "b-1", "w-1");
         if (target->runs_scripts)
-            cr_assert_str_eq(sh(w, arena, a.binding_ref, "ls -A . ~ | grep -c f; touch f ~/f"),
+            cr_assert_str_eq(sh(w, arena, a.binding_ref, "ls -A . ~ | grep -cx f; touch f ~/f"),
                              "exited:0:0\n", "nothing of the one before");
         destroy(w, arena, &a);
     }
