@@ -14,7 +14,7 @@
 enum {
     PG_CONNECTIONS = 4,
     PG_CONNECTIONS_MAX = 32,
-    PG_FLIGHTS_MAX = 4,   /* groups under way on one connection */
+    PG_FLIGHTS_MAX = 4,   /* groups of reads under way on one connection */
     PG_CALLS_MAX = 64,    /* calls of one group */
     PG_TRIES_MAX = 5,     /* of one call, after lost connections and deadlocks */
     PG_CONNECT_MS = 5000, /* a connection attempt, set-up included */
@@ -62,7 +62,7 @@ struct pg_flight {
     int step;
     int n_calls;
     bool failed;
-    bool deadlock; /* … in a way that is worth another try */
+    bool again; /* … in a way that is worth another try */
     struct error error;
 };
 
@@ -87,6 +87,7 @@ struct pg_conn {
     struct backoff backoff;
     struct list flights; /* in order of sending */
     int n_flights;
+    bool writing;    /* its one flight is of writes */
     int results_due; /* of set-up statements */
     int version;
 };
@@ -94,8 +95,8 @@ struct pg_conn {
 void pg_conn_init(struct pg_conn *conn, struct db_postgres *pool, int index);
 void pg_conn_fini(struct pg_conn *conn);
 void pg_conn_start(struct pg_conn *conn);
-/** Send the calls as one group; they move to the connection. */
-void pg_conn_send(struct pg_conn *conn, struct list *calls);
+/** Send the calls as one group, all of them reads or all writes; they move to the connection. */
+void pg_conn_send(struct pg_conn *conn, struct list *calls, bool writes);
 /** The connection is of no use: give its calls back to the pool, try anew after a pause. */
 void pg_conn_drop(struct pg_conn *conn, const struct error *why);
 /** Flush output and watch for room as needed; drops the connection on failure. */

@@ -25,23 +25,39 @@ static void pool_dispatch_soon(struct db_postgres *pool)
 
 /* ---- which call goes where --------------------------------------------------------------------------- */
 
-static struct pg_conn *least_busy(struct db_postgres *pool)
+/* Writes may wait for a lock of somebody else, and whatever is pipelined behind them waits as well. So a
+ * group of writes has its connection to itself, and never the first one while there is another: reads
+ * always find a way. */
+static bool may_take(const struct db_postgres *pool, const struct pg_conn *conn, bool writes)
+{
+    if (conn->state != PG_READY || conn->writing)
+        return false;
+    if (!writes)
+        return conn->n_flights < PG_FLIGHTS_MAX;
+    if (conn->n_flights > 0)
+        return false;
+    for (int i = 1; conn->index == 0 && i < pool->n_conns; i++) {
+        if (pool->conns[i].state == PG_READY)
+            return false;
+    }
+    return true;
+}
+
+static struct pg_conn *least_busy(const struct db_postgres *pool, bool writes)
 {
     struct pg_conn *best = NULL;
 
     for (int i = 0; i < pool->n_conns; i++) {
         struct pg_conn *conn = &pool->conns[i];
-        if (conn->state == PG_READY && conn->n_flights < PG_FLIGHTS_MAX &&
-            (best == NULL || conn->n_flights < best->n_flights))
+        if (may_take(pool, conn, writes) && (best == NULL || conn->n_flights < best->n_flights))
             best = conn;
     }
     return best;
 }
 
-/* Take the first call and those behind it that may share its group. */
-static void take_group(struct db_postgres *pool, struct list *group)
+/* Take the first call of the kind and those behind it that may share its group. */
+static void take_group(struct db_postgres *pool, bool writes, struct list *group)
 {
-    struct db_call *first = NULL;
     int n = 0;
 
     LIST_FOREACH_SAFE (it, next, &pool->queue) {
@@ -51,27 +67,32 @@ static void take_group(struct db_postgres *pool, struct list *group)
             db_call_drop(call);
             continue;
         }
-        if (first != NULL && (call->alone || call->writes != first->writes))
+        if (call->writes != writes || (n > 0 && call->alone))
             continue;
         list_remove(&call->link);
         list_push(group, &call->link);
-        first = first != NULL ? first : call;
-        if (first->alone || ++n == PG_CALLS_MAX)
+        if (call->alone || ++n == PG_CALLS_MAX)
             return;
+    }
+}
+
+static void dispatch(struct db_postgres *pool, bool writes)
+{
+    struct pg_conn *conn;
+
+    while (!list_empty(&pool->queue) && (conn = least_busy(pool, writes)) != NULL) {
+        struct list group = LIST_INIT(group);
+        take_group(pool, writes, &group);
+        if (list_empty(&group))
+            return;
+        pg_conn_send(conn, &group, writes);
     }
 }
 
 static void on_dispatch(void *ctx)
 {
-    struct db_postgres *pool = ctx;
-    struct pg_conn *conn;
-
-    while (!list_empty(&pool->queue) && (conn = least_busy(pool)) != NULL) {
-        struct list group = LIST_INIT(group);
-        take_group(pool, &group);
-        if (!list_empty(&group))
-            pg_conn_send(conn, &group);
-    }
+    dispatch(ctx, false);
+    dispatch(ctx, true);
 }
 
 /* ---- ends ------------------------------------------------------------------------------------------------ */
@@ -81,7 +102,7 @@ void pg_pool_flight_over(struct db_postgres *pool, struct pg_flight *flight)
     for (struct list *node; (node = list_pop(&flight->calls)) != NULL;) {
         struct db_call *call = container_of(node, struct db_call, link);
         bool again = flight->failed && call->op != NULL && call->tries < PG_TRIES_MAX &&
-                     (flight->n_calls > 1 || flight->deadlock);
+                     (flight->n_calls > 1 || flight->again);
 
         call->flight = NULL;
         if (again) {

@@ -37,7 +37,8 @@ void pg_setup_begin(struct pg_conn *conn)
     conn->version = -1;
     setup_query(conn, PG_CHECKING,
                 conn->index == 0
-                    ? "SELECT pg_advisory_lock(" MIGRATION_LOCK ");"
+                    ? "SET lock_timeout=0; SET statement_timeout=0;"
+                      "SELECT pg_advisory_lock(" MIGRATION_LOCK ");"
                       "CREATE TABLE IF NOT EXISTS bindery_schema (version INT NOT NULL);"
                       "SELECT COALESCE(max(version),0) AS version FROM bindery_schema"
                     : "SELECT COALESCE(max(version),0) AS version FROM bindery_schema");
@@ -64,6 +65,7 @@ static void prepare_all(struct pg_conn *conn)
     int good = PQenterPipelineMode(conn->pg);
 
     conn->state = PG_PREPARING;
+    timer_set_ms(conn->pool->db.loop, &conn->timer, PG_CONNECT_MS);
     for (int i = 0; i < SQL_COUNT && good == 1; i++)
         good = prepare_one(conn, (enum sql)i);
     if (good == 1 && conn->index == 0)
@@ -87,7 +89,9 @@ static void migrate(struct pg_conn *conn)
         free(text);
         log_info("bringing the ledger's schema to version %d", version);
     }
-    buf_adds(&script, "SELECT pg_advisory_unlock(" MIGRATION_LOCK ")");
+    buf_adds(&script, "SELECT pg_advisory_unlock(" MIGRATION_LOCK ");"
+                      "RESET lock_timeout; RESET statement_timeout");
+    timer_cancel(conn->pool->db.loop, &conn->timer); /* a big table takes the time it takes */
     setup_query(conn, PG_MIGRATING, buf_text(&script));
     buf_fini(&script);
 }
