@@ -57,6 +57,7 @@ struct db_call {
     struct timer deadline;
     int tries;
     bool alone;   /* was part of a transaction that failed: runs by itself now */
+    bool maybe;   /* postgres: a lost connection may have carried it out */
     void *flight; /* postgres: the connection's group it is in */
 };
 

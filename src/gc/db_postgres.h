@@ -3,7 +3,8 @@
  * pg_resolve   host names → addresses, without blocking
  * pg_conn      one connection: connect, set up, send groups of statements, read their results
  * pg_setup     what a fresh connection does: check and migrate the schema, prepare, listen
- * ledger_postgres  the pool: which calls go together, on which connection, and again after a loss */
+ * pg_queue     calls that wait: which go together, and on which connection
+ * ledger_postgres  the pool: its state, deadlines, and again after a loss */
 #pragma once
 
 #include "core/runtime/backoff.h"
@@ -12,14 +13,22 @@
 #include <libpq-fe.h>
 
 enum {
-    PG_CONNECTIONS = 4,
+    PG_CONNECTIONS_MIN = 2, /* opened at once; the others when calls wait */
+    PG_CONNECTIONS = 8,
     PG_CONNECTIONS_MAX = 32,
-    PG_FLIGHTS_MAX = 4,   /* groups of reads under way on one connection */
-    PG_CALLS_MAX = 64,    /* calls of one group */
-    PG_TRIES_MAX = 5,     /* of one call, after lost connections and deadlocks */
-    PG_CONNECT_MS = 5000, /* a connection attempt, set-up included */
+    PG_FLIGHTS_MAX = 4,     /* groups of reads under way on one connection */
+    PG_CALLS_MAX = 64,      /* calls of one group */
+    PG_QUEUED_MAX = 16384,  /* calls that wait; what comes then is refused at once */
+    PG_TRIES_MAX = 5,       /* of one call, after lost connections and deadlocks */
+    PG_CONNECT_MS = 5000,   /* a connection attempt, set-up included */
+    PG_LOCK_MS = 250,       /* a statement waits this long for a lock, then its group ends */
+    PG_STATEMENT_MS = 4000, /* … runs this long; below DB_CALL_DEADLINE_MS */
     PG_PARAMS_MAX = 64,
 };
+
+/* Calls of a lane share connections with their like only: nothing that reads waits behind something
+ * that may wait for a lock, and what met a locked row waits behind its like. */
+enum pg_lane { PG_READS, PG_WRITES, PG_BLOCKED, PG_LANES };
 
 struct db_postgres;
 struct pg_conn;
@@ -62,7 +71,8 @@ struct pg_flight {
     int step;
     int n_calls;
     bool failed;
-    bool again; /* … in a way that is worth another try */
+    bool deadlock; /* … in a way that is worth another try */
+    bool locked;   /* … because somebody else holds a lock */
     struct error error;
 };
 
@@ -87,16 +97,16 @@ struct pg_conn {
     struct backoff backoff;
     struct list flights; /* in order of sending */
     int n_flights;
-    bool writing;    /* its one flight is of writes */
-    int results_due; /* of set-up statements */
+    enum pg_lane lane; /* of the flights */
+    int results_due;   /* of set-up statements */
     int version;
 };
 
 void pg_conn_init(struct pg_conn *conn, struct db_postgres *pool, int index);
 void pg_conn_fini(struct pg_conn *conn);
 void pg_conn_start(struct pg_conn *conn);
-/** Send the calls as one group, all of them reads or all writes; they move to the connection. */
-void pg_conn_send(struct pg_conn *conn, struct list *calls, bool writes);
+/** Send the calls as one group; they move to the connection. */
+void pg_conn_send(struct pg_conn *conn, struct list *calls);
 /** The connection is of no use: give its calls back to the pool, try anew after a pause. */
 void pg_conn_drop(struct pg_conn *conn, const struct error *why);
 /** Flush output and watch for room as needed; drops the connection on failure. */
@@ -116,13 +126,24 @@ struct db_postgres {
     struct db db;
     struct pg_conn *conns;
     int n_conns;
-    struct list queue; /* calls waiting for a connection */
+    struct list queues[PG_LANES]; /* calls waiting for a connection */
+    int n_queued;
+    enum pg_lane turn; /* whose turn it is when several lanes wait */
     struct turn_hook dispatch;
     struct ledger_postgres_options *options;
     bool refused;
     struct error trouble;
     int64_t trouble_since_ms;
 };
+
+/* pg_queue.c */
+void pg_queue_init(struct db_postgres *pool);
+/** Let a call wait for a connection of its lane, and look at the end of the turn. */
+void pg_queue_add(struct db_postgres *pool, struct db_call *call, enum pg_lane lane);
+/** A connection came free. */
+void pg_queue_poke(struct db_postgres *pool);
+/** Drop what waits; no op may still wait for it. */
+void pg_queue_fini(struct db_postgres *pool);
 
 /* What a connection tells the pool. */
 void pg_pool_conn_ready(struct db_postgres *pool, struct pg_conn *conn);

@@ -1,6 +1,8 @@
-/* The pool. Calls of one turn that only read, and calls that write, each share a group: one round
- * trip, and for writes one transaction and one commit. When one call of a group fails, nothing of
- * the group has happened, and each of its calls runs again by itself.
+/* The pool: its state, the ends of calls, and another try for those that may have one.
+ *
+ * When one call of a group fails, nothing of the group has happened, and each of its calls runs
+ * again by itself. One that then still finds a row locked tries again among its like until its
+ * deadline: each try is short, so a locked row holds up nobody else.
  *
  * A call whose connection broke runs again on another one, until its own deadline. That is safe:
  * what it changes carries its change_id, by which the second run finds what the first has done. */
@@ -18,103 +20,44 @@ static struct db_postgres *pool_of(struct db *db)
     return container_of(db, struct db_postgres, db);
 }
 
-static void pool_dispatch_soon(struct db_postgres *pool)
+/* ---- ends ------------------------------------------------------------------------------------------------ */
+
+static int64_t time_left_ms(const struct db_call *call)
 {
-    loop_at_turn_end(pool->db.loop, &pool->dispatch);
+    return (call->deadline.due_us - loop_now_us(call->db->loop)) / 1000;
 }
 
-/* ---- which call goes where --------------------------------------------------------------------------- */
-
-/* Writes may wait for a lock of somebody else, and whatever is pipelined behind them waits as well. So a
- * group of writes has its connection to itself, and never the first one while there is another: reads
- * always find a way. */
-static bool may_take(const struct db_postgres *pool, const struct pg_conn *conn, bool writes)
+/* Whether and where a call of a failed group runs again. */
+static bool try_again(struct db_postgres *pool, const struct pg_flight *flight,
+                      struct db_call *call)
 {
-    if (conn->state != PG_READY || conn->writing)
+    enum pg_lane lane = call->writes ? PG_WRITES : PG_READS;
+
+    if (!flight->failed || call->op == NULL)
         return false;
-    if (!writes)
-        return conn->n_flights < PG_FLIGHTS_MAX;
-    if (conn->n_flights > 0)
-        return false;
-    for (int i = 1; conn->index == 0 && i < pool->n_conns; i++) {
-        if (pool->conns[i].state == PG_READY)
+    if (flight->n_calls == 1 && flight->locked) {
+        if (time_left_ms(call) <= 2 * PG_LOCK_MS)
             return false;
+        lane = PG_BLOCKED;
+    } else if (call->tries >= PG_TRIES_MAX || (flight->n_calls == 1 && !flight->deadlock)) {
+        return false;
     }
+    call->alone = true;
+    pg_queue_add(pool, call, lane);
     return true;
 }
-
-static struct pg_conn *least_busy(const struct db_postgres *pool, bool writes)
-{
-    struct pg_conn *best = NULL;
-
-    for (int i = 0; i < pool->n_conns; i++) {
-        struct pg_conn *conn = &pool->conns[i];
-        if (may_take(pool, conn, writes) && (best == NULL || conn->n_flights < best->n_flights))
-            best = conn;
-    }
-    return best;
-}
-
-/* Take the first call of the kind and those behind it that may share its group. */
-static void take_group(struct db_postgres *pool, bool writes, struct list *group)
-{
-    int n = 0;
-
-    LIST_FOREACH_SAFE (it, next, &pool->queue) {
-        struct db_call *call = container_of(it, struct db_call, link);
-
-        if (call->op == NULL) { /* cancelled before it was sent */
-            db_call_drop(call);
-            continue;
-        }
-        if (call->writes != writes || (n > 0 && call->alone))
-            continue;
-        list_remove(&call->link);
-        list_push(group, &call->link);
-        if (call->alone || ++n == PG_CALLS_MAX)
-            return;
-    }
-}
-
-static void dispatch(struct db_postgres *pool, bool writes)
-{
-    struct pg_conn *conn;
-
-    while (!list_empty(&pool->queue) && (conn = least_busy(pool, writes)) != NULL) {
-        struct list group = LIST_INIT(group);
-        take_group(pool, writes, &group);
-        if (list_empty(&group))
-            return;
-        pg_conn_send(conn, &group, writes);
-    }
-}
-
-static void on_dispatch(void *ctx)
-{
-    dispatch(ctx, false);
-    dispatch(ctx, true);
-}
-
-/* ---- ends ------------------------------------------------------------------------------------------------ */
 
 void pg_pool_flight_over(struct db_postgres *pool, struct pg_flight *flight)
 {
     for (struct list *node; (node = list_pop(&flight->calls)) != NULL;) {
         struct db_call *call = container_of(node, struct db_call, link);
-        bool again = flight->failed && call->op != NULL && call->tries < PG_TRIES_MAX &&
-                     (flight->n_calls > 1 || flight->again);
 
         call->flight = NULL;
-        if (again) {
-            call->alone = true;
-            list_push(&pool->queue, &call->link);
-        } else {
+        if (!try_again(pool, flight, call))
             db_call_finish(call, flight->failed ? &flight->error : NULL);
-        }
     }
     free(flight);
-    if (!list_empty(&pool->queue))
-        pool_dispatch_soon(pool);
+    pg_queue_poke(pool);
 }
 
 void pg_pool_calls_back(struct db_postgres *pool, struct list *calls, const struct error *why)
@@ -123,23 +66,37 @@ void pg_pool_calls_back(struct db_postgres *pool, struct list *calls, const stru
         struct db_call *call = container_of(node, struct db_call, link);
 
         call->flight = NULL;
+        call->maybe = call->writes;
         if (call->op != NULL && call->tries < PG_TRIES_MAX) {
-            list_push(&pool->queue, &call->link);
+            pg_queue_add(pool, call, call->writes ? PG_WRITES : PG_READS);
         } else {
             struct error err = *why;
             err.admitted = call->writes ? ADMITTED_UNKNOWN : ADMITTED_NO;
             db_call_finish(call, &err);
         }
     }
-    if (!list_empty(&pool->queue))
-        pool_dispatch_soon(pool);
+}
+
+/* The connection that carries it is stuck: the others of its group go elsewhere. */
+static bool drop_carrier(struct db_postgres *pool, struct db_call *call, const struct error *why)
+{
+    for (int i = 0; i < pool->n_conns; i++) {
+        struct pg_conn *conn = &pool->conns[i];
+        LIST_FOREACH_SAFE (it, next, &conn->flights) {
+            if (container_of(it, struct pg_flight, link) == call->flight) {
+                call->tries = PG_TRIES_MAX;
+                pg_conn_drop(conn, why);
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 static void on_call_deadline(void *ctx)
 {
     struct db_call *call = ctx;
     struct db_postgres *pool = pool_of(call->db);
-    bool sent = call->tries > 0;
     struct error err;
 
     if (error_is(&pool->trouble))
@@ -147,19 +104,11 @@ static void on_call_deadline(void *ctx)
     else
         error_set(&err, ERR_LEDGER, "the ledger did not answer within %d ms", DB_CALL_DEADLINE_MS);
     err.retry_after_ms = DB_RETRY_AFTER_MS;
-    err.admitted = sent && call->writes ? ADMITTED_UNKNOWN : ADMITTED_NO;
-    if (call->flight != NULL) { /* the connection is stuck behind it: the others go elsewhere */
-        call->tries = PG_TRIES_MAX;
-        for (int i = 0; i < pool->n_conns; i++) {
-            struct pg_conn *conn = &pool->conns[i];
-            LIST_FOREACH_SAFE (it, next, &conn->flights) {
-                if (container_of(it, struct pg_flight, link) == call->flight) {
-                    pg_conn_drop(conn, &err);
-                    return;
-                }
-            }
-        }
-    }
+    err.admitted =
+        call->maybe || (call->flight != NULL && call->writes) ? ADMITTED_UNKNOWN : ADMITTED_NO;
+    if (call->flight != NULL && drop_carrier(pool, call, &err))
+        return;
+    pool->n_queued--;
     db_call_finish(call, &err);
 }
 
@@ -183,12 +132,12 @@ void pg_pool_conn_ready(struct db_postgres *pool, struct pg_conn *conn)
         /* Notices of the time without a listener are lost: everybody looks again. */
         if (pool->db.watches != NULL)
             watches_tell_all(pool->db.watches);
-        for (int i = 1; i < pool->n_conns; i++) {
+        for (int i = 1; i < pool->n_conns && i < PG_CONNECTIONS_MIN; i++) {
             if (pool->conns[i].state == PG_DOWN && !timer_armed(&pool->conns[i].timer))
                 pg_conn_start(&pool->conns[i]);
         }
     }
-    pool_dispatch_soon(pool);
+    pg_queue_poke(pool);
 }
 
 void pg_pool_conn_failed(struct db_postgres *pool, struct pg_conn *conn, const struct error *why)
@@ -206,6 +155,7 @@ void pg_pool_conn_failed(struct db_postgres *pool, struct pg_conn *conn, const s
 void pg_pool_refuse(struct db_postgres *pool, const struct error *why)
 {
     pool->refused = true;
+    pool->trouble = *why;
     if (pool->options->on_refused != NULL)
         pool->options->on_refused(pool->options->ctx, why);
 }
@@ -241,9 +191,12 @@ static void postgres_submit(struct db *db, struct db_call *call)
     struct db_postgres *pool = pool_of(db);
     bool down_for_long = error_is(&pool->trouble) && !any_ready(pool) &&
                          loop_now_ms(db->loop) - pool->trouble_since_ms > DB_CALL_DEADLINE_MS;
+    bool full = pool->n_queued >= PG_QUEUED_MAX;
 
-    if (down_for_long || pool->refused) {
+    if (down_for_long || pool->refused || full) {
         struct error err = pool->trouble;
+        if (full)
+            error_set(&err, ERR_LEDGER, "%d calls wait for the ledger already", PG_QUEUED_MAX);
         err.retry_after_ms = DB_RETRY_AFTER_MS;
         db_call_finish(call, &err);
         return;
@@ -252,8 +205,7 @@ static void postgres_submit(struct db *db, struct db_call *call)
         db_add(call, SQL_NOTIFY, "t", call->notice);
     timer_init(&call->deadline, on_call_deadline, call);
     timer_set_ms(db->loop, &call->deadline, DB_CALL_DEADLINE_MS);
-    list_push(&pool->queue, &call->link);
-    pool_dispatch_soon(pool);
+    pg_queue_add(pool, call, call->writes ? PG_WRITES : PG_READS);
 }
 
 static void postgres_close(struct db *db)
@@ -262,12 +214,7 @@ static void postgres_close(struct db *db)
 
     for (int i = 0; i < pool->n_conns; i++)
         pg_conn_fini(&pool->conns[i]);
-    for (struct list *node; (node = list_pop(&pool->queue)) != NULL;) {
-        struct db_call *call = container_of(node, struct db_call, link);
-        PRE(call->op == NULL);
-        db_call_drop(call);
-    }
-    turn_hook_cancel(&pool->dispatch);
+    pg_queue_fini(pool);
     free(pool->conns);
     free(pool->options);
     db_fini(db);
@@ -287,8 +234,7 @@ struct ledger *ledger_postgres_open(struct loop *loop,
     db_init(&pool->db, &postgres_ops, loop, &sql_postgres);
     pool->options = xmalloc(sizeof(*pool->options));
     *pool->options = *options;
-    list_init(&pool->queue);
-    turn_hook_init(&pool->dispatch, on_dispatch, pool);
+    pg_queue_init(pool);
     pool->n_conns = options->connections > 0 ? options->connections : PG_CONNECTIONS;
     PRE(pool->n_conns <= PG_CONNECTIONS_MAX);
     pool->conns = xcalloc((size_t)pool->n_conns, sizeof(*pool->conns));
@@ -300,6 +246,6 @@ struct ledger *ledger_postgres_open(struct loop *loop,
         postgres_close(&pool->db);
         return NULL;
     }
-    pg_conn_start(&pool->conns[0]); /* the others follow when the schema stands */
+    pg_conn_start(&pool->conns[0]); /* a second one follows when the schema stands */
     return ledger_sql_new(&pool->db);
 }

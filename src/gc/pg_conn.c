@@ -217,7 +217,6 @@ static void flights_back(struct pg_conn *conn, const struct error *why)
         free(flight);
     }
     conn->n_flights = 0;
-    conn->writing = false;
 }
 
 void pg_conn_drop(struct pg_conn *conn, const struct error *why)
@@ -263,7 +262,7 @@ static int step_send(struct pg_conn *conn, struct db_call *call, const struct db
     return PQsendQueryPrepared(conn->pg, name, step->n_params, values, NULL, NULL, 0);
 }
 
-void pg_conn_send(struct pg_conn *conn, struct list *calls, bool writes)
+void pg_conn_send(struct pg_conn *conn, struct list *calls)
 {
     struct pg_flight *flight = xcalloc(1, sizeof(*flight));
     struct error err;
@@ -283,7 +282,6 @@ void pg_conn_send(struct pg_conn *conn, struct list *calls, bool writes)
     flight->at = container_of(flight->calls.next, struct db_call, link);
     list_push(&conn->flights, &flight->link);
     conn->n_flights++;
-    conn->writing = writes;
     if (sent == 1 && PQpipelineSync(conn->pg) == 1) {
         pg_conn_flush(conn);
         return;
@@ -332,12 +330,9 @@ static void flight_advance(struct pg_flight *flight)
     flight->at = next == &flight->calls ? NULL : container_of(next, struct db_call, link);
 }
 
-/* A serialization failure, a deadlock, or a row that somebody else holds for longer than our
- * lock_timeout: the call queues again, so that calls for other rows have their turn between its tries. */
 static bool worth_another_try(const char *sqlstate)
 {
-    return strcmp(sqlstate, "40001") == 0 || strcmp(sqlstate, "40P01") == 0 ||
-           strcmp(sqlstate, "55P03") == 0;
+    return strcmp(sqlstate, "40001") == 0 || strcmp(sqlstate, "40P01") == 0;
 }
 
 static void flight_result(struct pg_conn *conn, struct pg_flight *flight, PGresult *result)
@@ -348,7 +343,6 @@ static void flight_result(struct pg_conn *conn, struct pg_flight *flight, PGresu
         PQclear(result);
         list_remove(&flight->link);
         conn->n_flights--;
-        conn->writing = false;
         pg_pool_flight_over(conn->pool, flight);
         return;
     }
@@ -365,7 +359,8 @@ static void flight_result(struct pg_conn *conn, struct pg_flight *flight, PGresu
         flight->failed = true;
         pg_conn_error(conn, result, flight->at != NULL ? flight->at->name : "commit",
                       &flight->error);
-        flight->again = worth_another_try(flight->error.upstream_code);
+        flight->deadlock = worth_another_try(flight->error.upstream_code);
+        flight->locked = strcmp(flight->error.upstream_code, "55P03") == 0;
     }
     PQclear(result);
 }

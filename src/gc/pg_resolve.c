@@ -80,9 +80,6 @@ bool pg_target_init(struct pg_target *target, struct loop *loop, const char *url
     target_default(target, "application_name", "bindery");
     target_default(target, "gssencmode", "disable"); /* Kerberos blocks */
     target_default(target, "client_encoding", "UTF8");
-    target_default(target, "options",
-                   "-c lock_timeout=900 -c statement_timeout=4500 "
-                   "-c idle_in_transaction_session_timeout=10000");
     hosts = option(target, "host");
     if (option(target, "hostaddr") != NULL)
         target->hostaddr = xstrdup(option(target, "hostaddr"));

@@ -62,10 +62,19 @@ static int prepare_one(struct pg_conn *conn, enum sql sql)
 
 static void prepare_all(struct pg_conn *conn)
 {
+    char limits[256];
     int good = PQenterPipelineMode(conn->pg);
 
+    /* What the server ends by itself: neither a lock nor a program that went away holds others up. */
+    snprintf(limits, sizeof(limits),
+             "SELECT set_config('lock_timeout','%d',false),"
+             "set_config('statement_timeout','%d',false),"
+             "set_config('idle_in_transaction_session_timeout','%d',false)",
+             PG_LOCK_MS, PG_STATEMENT_MS, 2 * PG_STATEMENT_MS);
     conn->state = PG_PREPARING;
     timer_set_ms(conn->pool->db.loop, &conn->timer, PG_CONNECT_MS);
+    if (good == 1)
+        good = PQsendQueryParams(conn->pg, limits, 0, NULL, NULL, NULL, NULL, 0);
     for (int i = 0; i < SQL_COUNT && good == 1; i++)
         good = prepare_one(conn, (enum sql)i);
     if (good == 1 && conn->index == 0)
@@ -89,8 +98,7 @@ static void migrate(struct pg_conn *conn)
         free(text);
         log_info("bringing the ledger's schema to version %d", version);
     }
-    buf_adds(&script, "SELECT pg_advisory_unlock(" MIGRATION_LOCK ");"
-                      "RESET lock_timeout; RESET statement_timeout");
+    buf_adds(&script, "SELECT pg_advisory_unlock(" MIGRATION_LOCK ")");
     timer_cancel(conn->pool->db.loop, &conn->timer); /* a big table takes the time it takes */
     setup_query(conn, PG_MIGRATING, buf_text(&script));
     buf_fini(&script);

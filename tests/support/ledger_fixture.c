@@ -82,6 +82,17 @@ void fixture_run_until(struct fixture *f, const bool *flag)
     }
 }
 
+void fixture_run_until_ready(struct fixture *f)
+{
+    int64_t until = clock_ms() + 20000;
+    struct error err = {0};
+
+    while (!f->ledger->ops->ready(f->ledger, &err)) {
+        fixture_run_ms(f, 1);
+        cr_assert(lt(i64, clock_ms(), until), "%s", err.message);
+    }
+}
+
 void fixture_run_ms(struct fixture *f, int64_t ms)
 {
     int64_t until = clock_ms() + ms;

@@ -26,6 +26,8 @@ void fixture_close(struct fixture *f);
 
 /** Turn the loop until `*flag`; fails the test after 20 s. */
 void fixture_run_until(struct fixture *f, const bool *flag);
+/** … until the ledger says that it is ready. */
+void fixture_run_until_ready(struct fixture *f);
 void fixture_run_ms(struct fixture *f, int64_t ms);
 
 struct op *fixture_begin(struct fixture *f);

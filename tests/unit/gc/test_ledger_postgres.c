@@ -6,6 +6,8 @@
 #include "support/test_postgres.h"
 
 #include <libpq-fe.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 TEST_POSTGRES
@@ -42,28 +44,138 @@ Test(postgres, bad_connection_string_is_refused_without_its_password)
     loop_free(loop);
 }
 
-Test(postgres, locked_row_does_not_hold_up_the_loop_or_the_others)
+/* Somebody else's transaction that holds rows. */
+static PGconn *hold(struct fixture *f, const char *sql)
+{
+    PGconn *other = PQconnectdb(f->url);
+    char text[256];
+    PGresult *result;
+
+    snprintf(text, sizeof(text), "BEGIN; %s", sql);
+    result = PQexec(other, text);
+    cr_assert(eq(int, PQresultStatus(result), PGRES_TUPLES_OK), "%s", PQerrorMessage(other));
+    PQclear(result);
+    return other;
+}
+
+static void let_go(PGconn *other)
+{
+    PQclear(PQexec(other, "ROLLBACK"));
+    PQfinish(other);
+}
+
+static void retire_locked_row(struct fixture *f, struct ledger *ledger)
+{
+    struct ledger_retired retired[6] = {{0}};
+    struct op *stuck[6];
+    struct ledger_binding *row = NULL;
+    struct ledger_claim claim = fixture_claim(f, 3);
+    struct ledger_claimed claimed = {0};
+    PGconn *other;
+    bool done;
+
+    fixture_binding(f, 1);
+    fixture_binding(f, 2);
+    other = hold(f, "SELECT * FROM bindings WHERE id='b-1' FOR UPDATE");
+    for (int i = 0; i < 6; i++) {
+        stuck[i] = fixture_begin(f);
+        ledger->ops->retire(ledger, stuck[i], &(struct ledger_retire){.binding_id = "b-1"},
+                            &retired[i]);
+        loop_turn(f->loop, false);
+    }
+    CALL_ON(f, ledger, get, LEDGER_BINDINGS, "b-1", (void **)&row);
+    cr_assert(eq(int, f->error.code, ERR_NONE), "%s", f->error.message);
+    CALL_ON(f, ledger, mark_lost, "b-2", &because, &done);
+    cr_assert(eq(int, f->error.code, ERR_NONE), "%s", f->error.message);
+    CALL_ON(f, ledger, claim_binding, &claim, &claimed);
+    cr_assert(eq(int, f->error.code, ERR_NONE), "%s", f->error.message);
+    for (int i = 0; i < 6; i++)
+        cr_assert(not(stuck[i]->done), "call %d waits for the row, within its own time", i);
+    let_go(other);
+    for (int i = 0; i < 6; i++) {
+        fixture_finish(f, stuck[i]);
+        cr_assert(eq(int, f->error.code, ERR_NONE), "%s", f->error.message);
+        cr_assert(eq(sz, retired[i].n_bindings, 1));
+    }
+}
+
+Test(postgres, locked_row_holds_up_nobody_else)
 {
     struct fixture f = {0};
-    struct ledger_retired retired;
+
+    fixture_open(&f, FIXTURE_POSTGRES);
+    retire_locked_row(&f, f.ledger);
+    fixture_close(&f);
+}
+
+Test(postgres, locked_row_holds_up_nobody_else_on_a_single_connection)
+{
+    struct fixture f = {0};
+    struct error err = {0};
+    struct ledger *narrow;
+
+    fixture_open(&f, FIXTURE_POSTGRES);
+    narrow = ledger_postgres_open(
+        f.loop, &(struct ledger_postgres_options){.url = f.url, .connections = 1}, &err);
+    retire_locked_row(&f, narrow);
+    narrow->ops->close(narrow);
+    fixture_close(&f);
+}
+
+Test(postgres, call_for_a_row_that_stays_locked_fails_in_time_and_may_be_repeated)
+{
+    struct fixture f = {0};
+    struct ledger_retired retired = {0};
     struct ledger_binding *row = NULL;
-    bool done;
+    struct error err = {0};
+    PGconn *other;
 
     fixture_open(&f, FIXTURE_POSTGRES);
     fixture_binding(&f, 1);
-    fixture_binding(&f, 2);
-    PGconn *other = PQconnectdb(f.url);
-    PQclear(PQexec(other, "BEGIN; SELECT * FROM bindings WHERE id='b-1' FOR UPDATE"));
-    struct op *stuck = fixture_begin(&f);
-    f.ledger->ops->retire(f.ledger, stuck, &(struct ledger_retire){.binding_id = "b-1"}, &retired);
-    loop_turn(f.loop, false);
+    other = hold(&f, "SELECT * FROM bindings WHERE id='b-1' FOR UPDATE");
+    CALL_ON(&f, f.ledger, retire, &(struct ledger_retire){.binding_id = "b-1"}, &retired);
+    cr_assert(eq(int, f.error.code, ERR_LEDGER));
+    cr_assert(eq(int, f.error.admitted, ADMITTED_NO), "it was rolled back");
+    cr_assert(gt(i64, f.error.retry_after_ms, 0));
+    cr_assert(strstr(f.error.message, "retire") != NULL, "%s", f.error.message);
+    cr_assert(f.ledger->ops->ready(f.ledger, &err), "no connection was lost by it");
     CALL(&f, get, LEDGER_BINDINGS, "b-1", (void **)&row);
-    CALL(&f, mark_lost, "b-2", &because, &done);
-    cr_assert(not(stuck->done));
-    PQclear(PQexec(other, "ROLLBACK"));
-    PQfinish(other);
-    fixture_finish(&f, stuck);
+    cr_assert(eq(str, (char *)row->status, "active"));
+    let_go(other);
+    CALL(&f, retire, &(struct ledger_retire){.binding_id = "b-1"}, &retired);
     cr_assert(eq(sz, retired.n_bindings, 1));
+    fixture_close(&f);
+}
+
+Test(postgres, calls_beyond_the_queue_are_refused_at_once)
+{
+    enum { WAITING = 16384 }; /* PG_QUEUED_MAX */
+    struct fixture f = {0};
+    struct ledger_binding *row = NULL;
+    struct error err = {0};
+    struct ledger *away = NULL;
+    struct op **ops = calloc(WAITING, sizeof(*ops));
+
+    fixture_open(&f, FIXTURE_POSTGRES);
+    away = ledger_postgres_open(
+        f.loop, &(struct ledger_postgres_options){.url = "postgresql:///x?host=/nonexistent"},
+        &err);
+    for (int i = 0; i < WAITING; i++) {
+        ops[i] = fixture_begin(&f);
+        away->ops->get(away, ops[i], LEDGER_BINDINGS, "b-1", (void **)&row);
+    }
+    CALL_ON(&f, away, get, LEDGER_BINDINGS, "b-1", (void **)&row);
+    cr_assert(eq(int, f.error.code, ERR_LEDGER));
+    cr_assert(strstr(f.error.message, "wait for the ledger already") != NULL, "%s",
+              f.error.message);
+    cr_assert(not(ops[0]->done), "those before it still wait");
+    for (int i = 0; i < WAITING; i++) {
+        fixture_finish(&f, ops[i]);
+        cr_assert(eq(int, f.error.code, ERR_LEDGER));
+        cr_assert(gt(i64, f.error.retry_after_ms, 0));
+    }
+    free(ops);
+    away->ops->close(away);
     fixture_close(&f);
 }
 
