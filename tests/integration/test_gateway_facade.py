@@ -64,9 +64,11 @@ PROBE = "set -eu\ntest -d /home/dify\ntest -d /home/dify/workspace\n"
 
 def needs_a_view_of_its_own(facade):
     """Only a mount namespace can show a Home under another name."""
-    facts = str(facade.http.get("/readyz").json())
-    if "bwrap" not in facts and "bubblewrap" not in facts:
-        pytest.skip("no bubblewrap here: jobs have no view of the file system of their own")
+    checks = {c["name"]: c for c in facade.http.get("/readyz").json()["checks"]}
+    isolation = checks["backend"]["facts"]["sandbox"]["child"]["isolation"]
+    if not isolation["bubblewrap"]:
+        why = isolation["missing"].get("bubblewrap")
+        pytest.skip(f"jobs have no view of the file system of their own here: {why}")
 
 
 def test_a_whole_life_through_the_protocol(facade):

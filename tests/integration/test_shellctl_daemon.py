@@ -48,6 +48,9 @@ def test_the_state_folder_is_hidden_from_jobs(daemon):
     process.stop()
     process.args = ["shellctl", "serve", "--listen", process.listen]
     process.start()
+    if "no bubblewrap" in process.output():
+        assert "jobs can reach the state folder" in process.output()
+        pytest.skip("no mount namespace here: the daemon said that the folder cannot be hidden")
     with client_of(process) as client:
         result = client.run("touch mine && ls ~/.local/share/shellctl; echo $?")
         assert result.output == "0\n"
