@@ -70,6 +70,34 @@ void collect_record_unknown(struct collect *c, struct op *op, const struct ledge
     ledger->ops->report_orphan(ledger, op, &orphan);
 }
 
+const char *collect_snapshot_ref(struct collect *c, const struct ledger_snapshot *row)
+{
+    struct backend *backend = collect_backend(c);
+    const struct snapshot_spec spec = {row->tenant_id, row->agent_id, row->id};
+    const char *ref = row->snapshot_ref;
+    struct error unused;
+
+    if (ref != NULL || backend->ops->snapshot_ref_of == NULL)
+        return ref;
+    ref = backend->ops->snapshot_ref_of(backend, c->op.arena, &spec);
+    return ref != NULL && broker_check_snapshot_delete(lifecycle_broker(c->lc), ref, &unused)
+               ? ref
+               : NULL;
+}
+
+void collect_record_copy(struct collect *c, struct op *op, const struct ledger_snapshot *row)
+{
+    struct ledger *ledger = lifecycle_ledger(c->lc);
+    const struct ledger_orphan orphan = {
+        .kind = "unknown",
+        .backend = row->backend,
+        .tenant_id = row->tenant_id,
+        .agent_id = row->agent_id,
+        .reason = arena_printf(op->arena, "the copy for home snapshot %s was cut short", row->id)};
+
+    ledger->ops->report_orphan(ledger, op, &orphan);
+}
+
 void collect_finish(struct collect *c, struct op *op)
 {
     struct ledger *ledger = lifecycle_ledger(c->lc);

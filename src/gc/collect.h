@@ -38,6 +38,11 @@ bool collect_can_find(const struct collect *c);
 void collect_find(struct collect *c, struct op *op, const struct ledger_binding *row,
                   struct binding *ret);
 void collect_record_unknown(struct collect *c, struct op *op, const struct ledger_binding *row);
+/** The snapshot row's ref, or the one that its copy would have got; NULL when nobody can tell, or
+ * when no copy can have that name. */
+const char *collect_snapshot_ref(struct collect *c, const struct ledger_snapshot *row);
+/** Waits: record that nobody can tell what the copy made. */
+void collect_record_copy(struct collect *c, struct op *op, const struct ledger_snapshot *row);
 /** Waits: let the row go; put it off with op->error. */
 void collect_finish(struct collect *c, struct op *op);
 void collect_put_off(struct collect *c, struct op *op);

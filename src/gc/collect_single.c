@@ -1,9 +1,10 @@
 /* Collect one thing that stands alone: a retired binding whose workspace stays, a retired home
  * snapshot, or an orphan that is to be destroyed.
  *
- * Happy path: destroy or delete; let the row go. A snapshot that was never made and an orphan
- *   without a ref have nothing to destroy. An orphan that a live row has taken in by now is none:
- *   only its own row goes.
+ * Happy path: destroy or delete; let the row go. The copy of a snapshot that was cut short has no
+ *   ref in its row: it is deleted by the name that it would have got, or recorded as unknown where
+ *   only the backend knows that. An orphan without a ref has nothing to destroy. An orphan that a
+ *   live row has taken in by now is none: only its own row goes.
  * Failures: put off. */
 #include "gc/collect.h"
 
@@ -14,6 +15,7 @@ struct single_collect {
     struct ledger_binding *owner; /* live row with the orphan's ref */
     struct ledger_filter filter;
     struct ledger_page page;
+    const char *snapshot_ref;
     struct destroy_spec destroy;
 };
 
@@ -21,12 +23,13 @@ enum single_state {
     SINGLE_START,
     SINGLE_CHECKING,
     SINGLE_CHECKING_SNAPSHOT,
+    SINGLE_RECORDING,
     SINGLE_DELETING,
     SINGLE_FINISHING,
     SINGLE_PUTTING_OFF
 };
-static const char *const single_states[] = {"start",    "checking",  "checking_snapshot",
-                                            "deleting", "finishing", "putting_off"};
+static const char *const single_states[] = {
+    "start", "checking", "checking_snapshot", "recording", "deleting", "finishing", "putting_off"};
 
 static bool is_orphan(const struct single_collect *t, const char *kind)
 {
@@ -35,11 +38,11 @@ static bool is_orphan(const struct single_collect *t, const char *kind)
     return o != NULL && o->ref != NULL && strcmp(o->kind, kind) == 0;
 }
 
-static const char *snapshot_ref(const struct single_collect *t)
+static const char *snapshot_ref(struct single_collect *t)
 {
     if (is_orphan(t, "snapshot"))
         return t->c.work.orphan->ref;
-    return t->c.work.snapshot != NULL ? t->c.work.snapshot->snapshot_ref : NULL;
+    return t->c.work.snapshot != NULL ? collect_snapshot_ref(&t->c, t->c.work.snapshot) : NULL;
 }
 
 static void check_snapshot(struct single_collect *t, struct op *op)
@@ -78,8 +81,8 @@ static void delete_start(struct single_collect *t, struct op *op)
 {
     struct broker *broker = lifecycle_broker(t->c.lc);
 
-    if (snapshot_ref(t) != NULL)
-        broker_snapshot_delete(broker, op, snapshot_ref(t));
+    if (t->snapshot_ref != NULL)
+        broker_snapshot_delete(broker, op, t->snapshot_ref);
     else
         broker_destroy_binding(broker, op, &t->destroy);
 }
@@ -97,7 +100,10 @@ static enum op_poll single_step(struct op *op)
                                         t->c.work.orphan->ref, &t->owner));
         if (is_orphan(t, "snapshot"))
             AWAIT(op, SINGLE_CHECKING_SNAPSHOT, check_snapshot(t, op));
-        if (!is_taken(t) && (snapshot_ref(t) != NULL || set_destroy(t)))
+        t->snapshot_ref = snapshot_ref(t);
+        if (t->c.work.snapshot != NULL && t->snapshot_ref == NULL)
+            AWAIT_HELD(op, SINGLE_RECORDING, collect_record_copy(&t->c, op, t->c.work.snapshot));
+        if (!is_taken(t) && (t->snapshot_ref != NULL || set_destroy(t)))
             AWAIT(op, SINGLE_DELETING, delete_start(t, op));
         AWAIT_HELD(op, SINGLE_FINISHING, collect_finish(&t->c, op));
         return OP_DONE;
@@ -110,5 +116,5 @@ static enum op_poll single_step(struct op *op)
     unreachable_state(op);
 }
 
-const struct op_type collect_single_type = {"collect_single", single_states, 6, single_step, NULL};
+const struct op_type collect_single_type = {"collect_single", single_states, 7, single_step, NULL};
 const size_t collect_single_size = sizeof(struct single_collect);

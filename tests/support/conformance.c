@@ -560,6 +560,10 @@ static const char *take_snapshot(struct conformance_world *w, struct arena *aren
     expect(&error, ERR_NONE, "snapshot_create");
     release(w, arena, call.plane);
     cr_assert(w->backend->ops->check_snapshot_ref(w->backend, call.snapshot_ref, &error));
+    if (w->backend->ops->snapshot_ref_of != NULL) {
+        const char *foretold = w->backend->ops->snapshot_ref_of(w->backend, arena, &call.snapshot);
+        cr_assert(foretold == NULL || strcmp(foretold, call.snapshot_ref) == 0, "%s", foretold);
+    }
     return call.snapshot_ref;
 }
 

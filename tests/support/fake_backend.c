@@ -58,6 +58,13 @@ const char *fake_backend_add(struct fake_backend *fake)
     return add_thing(fake, &fake->bindings, 'b', &fake->live_bindings)->ref;
 }
 
+void fake_backend_add_snapshot(struct fake_backend *fake, const char *ref)
+{
+    struct fake_thing *thing = add_thing(fake, &fake->snapshots, 's', &fake->live_snapshots);
+
+    snprintf(thing->ref, sizeof(thing->ref), "%s", ref);
+}
+
 void fake_backend_lose(struct fake_backend *fake, const char *binding_ref)
 {
     drop_thing(&fake->bindings, binding_ref, &fake->live_bindings);
@@ -157,10 +164,15 @@ static void act(struct fake_op *t)
     case FAKE_RELEASE:
         break;
     case FAKE_DESTROY:
-        drop_thing(&fake->bindings, t->ref, &fake->live_bindings);
+        if (fake->poisoned != NULL && strcmp(fake->poisoned, t->ref) == 0)
+            op_fail(op, ERR_BINDING_DESTROY, "%s is poisoned", t->ref);
+        else
+            drop_thing(&fake->bindings, t->ref, &fake->live_bindings);
         break;
     case FAKE_SNAPSHOT_CREATE:
         thing = add_thing(fake, &fake->snapshots, 's', &fake->live_snapshots);
+        if (fake->names_snapshots)
+            snprintf(thing->ref, sizeof(thing->ref), "s-%s", t->ref);
         *(const char **)t->out = arena_strdup(op->arena, thing->ref);
         break;
     case FAKE_SNAPSHOT_DELETE:
@@ -201,7 +213,8 @@ static enum op_poll fake_step(struct op *op)
             script->fail_times--;
             if (script->answer_lost) {
                 act(t);
-                memset(t->out, 0, sizeof(struct binding));
+                if (t->out != NULL)
+                    memset(t->out, 0, sizeof(struct binding));
             }
             op_fail(op, script->fail_code, "scripted failure");
             if (script->answer_lost)
@@ -267,9 +280,16 @@ static void fake_destroy(struct backend *b, struct op *op, const struct destroy_
 static void fake_snapshot_create(struct backend *b, struct op *op, const struct snapshot_spec *spec,
                                  struct plane *plane, const char **ret)
 {
-    (void)spec;
     (void)plane;
-    begin(b, op, FAKE_SNAPSHOT_CREATE, NULL, NULL, ret);
+    begin(b, op, FAKE_SNAPSHOT_CREATE, spec->home_snapshot_id, NULL, ret);
+}
+
+static const char *fake_snapshot_ref_of(struct backend *b, struct arena *arena,
+                                        const struct snapshot_spec *spec)
+{
+    if (!container_of(b, struct fake_backend, backend)->names_snapshots)
+        return NULL;
+    return arena_printf(arena, "s-%s", spec->home_snapshot_id);
 }
 
 static void fake_snapshot_delete(struct backend *b, struct op *op, const char *ref)
@@ -334,6 +354,7 @@ static const struct backend_ops fake_ops = {
     .release = fake_release,
     .destroy_binding = fake_destroy,
     .snapshot_create = fake_snapshot_create,
+    .snapshot_ref_of = fake_snapshot_ref_of,
     .snapshot_delete = fake_snapshot_delete,
     .run_command = fake_run,
     .find = fake_find,

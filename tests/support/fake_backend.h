@@ -38,6 +38,8 @@ struct fake_backend {
     int orphans;               /* reported to our sink */
     int running, most_running; /* acquires in flight */
     struct endpoint endpoint;  /* of the planes; a closed port by default */
+    bool names_snapshots;      /* their refs are `s-<home_snapshot_id>`, known beforehand */
+    const char *poisoned;      /* ref whose destroy always fails; NULL = none */
     const char *output;        /* of commands */
     int exit_code;
 };
@@ -47,6 +49,8 @@ void fake_backend_free(struct fake_backend *fake);
 
 /** Make a binding exist, or vanish, without any call. */
 const char *fake_backend_add(struct fake_backend *fake);
+/** Make a home snapshot exist likewise. */
+void fake_backend_add_snapshot(struct fake_backend *fake, const char *ref);
 void fake_backend_lose(struct fake_backend *fake, const char *binding_ref);
 /** Leave it out of lists; it exists all the same. */
 void fake_backend_hide(struct fake_backend *fake, const char *binding_ref);

@@ -240,6 +240,7 @@ static const struct backend_ops local_ops = {
     .find = local_find,
     .answer_means_lost = local_answer_means_lost,
     .check_binding_ref = local_check_binding_ref,
+    .snapshot_ref_of = local_snapshot_ref_of,
     .check_snapshot_ref = local_check_snapshot_ref,
     .ready = local_ready,
     .describe = local_describe,

@@ -68,6 +68,8 @@ void local_create(struct backend *b, struct op *op, const struct binding_spec *s
 void local_destroy(struct backend *b, struct op *op, const struct destroy_spec *spec);
 void local_snapshot_create(struct backend *b, struct op *op, const struct snapshot_spec *spec,
                            struct plane *plane, const char **ret_ref);
+const char *local_snapshot_ref_of(struct backend *b, struct arena *arena,
+                                  const struct snapshot_spec *spec);
 void local_snapshot_delete(struct backend *b, struct op *op, const char *ref);
 void local_list(struct backend *b, struct op *op, const char **cursor, struct backend_item **ret,
                 size_t *ret_n);

@@ -5,6 +5,13 @@
  * be repeated. */
 #include "backends/local/local_internal.h"
 
+const char *local_snapshot_ref_of(struct backend *b, struct arena *arena,
+                                  const struct snapshot_spec *spec)
+{
+    (void)b;
+    return arena_printf(arena, "home-%s", spec->home_snapshot_id);
+}
+
 static const struct op_type create_type = {"local_snapshot_create", local_make_states,
                                            LOCAL_MAKE_STATES, local_make_step, NULL};
 
@@ -18,7 +25,7 @@ void local_snapshot_create(struct backend *b, struct op *op, const struct snapsh
         .code = ERR_SNAPSHOT_CREATE,
         .what = "home snapshot",
         .orphan = ORPHAN_SNAPSHOT,
-        .ref = arena_printf(op->arena, "home-%s", spec->home_snapshot_id),
+        .ref = local_snapshot_ref_of(b, op->arena, spec),
         .ret_ref = ret_ref,
     };
     struct error error;

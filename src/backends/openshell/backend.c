@@ -183,6 +183,7 @@ static const struct backend_ops openshell_ops = {
     .list = openshell_list,
     .find = openshell_find,
     .check_binding_ref = openshell_check_binding_ref,
+    .snapshot_ref_of = openshell_snapshot_ref_of,
     .check_snapshot_ref = openshell_check_snapshot_ref,
     .ready = openshell_ready,
     .describe = openshell_describe,

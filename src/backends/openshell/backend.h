@@ -95,6 +95,8 @@ void openshell_release(struct backend *b, struct op *op, struct plane *plane);
 void openshell_destroy_binding(struct backend *b, struct op *op, const struct destroy_spec *spec);
 void openshell_snapshot_create(struct backend *b, struct op *op, const struct snapshot_spec *spec,
                                struct plane *plane, const char **ret_ref);
+const char *openshell_snapshot_ref_of(struct backend *b, struct arena *arena,
+                                      const struct snapshot_spec *spec);
 void openshell_snapshot_delete(struct backend *b, struct op *op, const char *snapshot_ref);
 void openshell_list(struct backend *b, struct op *op, const char **cursor,
                     struct backend_item **ret, size_t *ret_n);

@@ -25,6 +25,13 @@ struct snapshot_make {
 enum make_state { MAKE_START, MAKE_COPYING };
 static const char *const make_states[] = {"start", "copying"};
 
+const char *openshell_snapshot_ref_of(struct backend *b, struct arena *arena,
+                                      const struct snapshot_spec *spec)
+{
+    (void)b;
+    return name_snapshot_ref(arena, spec->tenant_id, spec->home_snapshot_id);
+}
+
 static bool make_check(struct snapshot_make *m)
 {
     struct error err;

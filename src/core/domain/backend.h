@@ -89,6 +89,10 @@ struct backend_ops {
     /** Immutable copy of the plane's Home. (cap) */
     void (*snapshot_create)(struct backend *b, struct op *op, const struct snapshot_spec *spec,
                             struct plane *plane, const char **ret_ref);
+    /** The ref that snapshot_create gives for this spec, whether it exists or not; NULL when only
+     * the backend's answer tells (as a NULL slot). Synchronous. */
+    const char *(*snapshot_ref_of)(struct backend *b, struct arena *arena,
+                                   const struct snapshot_spec *spec);
     /** Idempotent. (cap) */
     void (*snapshot_delete)(struct backend *b, struct op *op, const char *snapshot_ref);
     /** Run one script in the lease to its end; the transient job is always deleted. */

@@ -182,6 +182,134 @@ Test(collector, create_that_nobody_asks_for_again_is_settled)
     loop_free(loop);
 }
 
+static void call_claim_copy(struct caller *c)
+{
+    static const struct ledger_snapshot row = {
+        .id = "h-1", .tenant_id = "t-1", .agent_id = "agent-1", .backend = "fake"};
+    static bool done;
+
+    c->w->ledger->ops->claim_snapshot(c->w->ledger, &c->op, &row, 20000, &done);
+}
+
+/* A snapshot whose copy was made, and whose process died before it could say so; collected. */
+static struct collector *cut_a_copy_short(struct world *w)
+{
+    struct collector *collector = collect(w);
+    struct caller *c = caller_new(w);
+
+    c->start = call_claim_copy;
+    caller_start(c);
+    fake_backend_add_snapshot(w->fake, "s-h-1");
+    loop_advance_ms(w->loop, 15000);
+    cr_assert(eq(int, w->fake->live_snapshots, 1), "its process may still be at work");
+    cr_assert(eq(sz, rows(w, LEDGER_SNAPSHOTS).n, 1));
+    loop_advance_ms(w->loop, 30000);
+    cr_assert(eq(sz, rows(w, LEDGER_SNAPSHOTS).n, 0));
+    return collector;
+}
+
+Test(collector, copy_that_was_cut_short_is_deleted_by_its_name)
+{
+    struct loop *loop = world_loop();
+    struct world *w = world_new(loop, BACKEND_SNAPSHOTS, NULL);
+    struct collector *collector;
+
+    w->fake->names_snapshots = true;
+    collector = cut_a_copy_short(w);
+    cr_assert(eq(int, w->fake->live_snapshots, 0));
+    cr_assert(eq(sz, rows(w, LEDGER_ORPHANS).n, 0));
+    stop(w, collector);
+    world_free(w);
+    loop_free(loop);
+}
+
+Test(collector, copy_that_was_cut_short_is_recorded_where_its_name_is_not_known)
+{
+    struct loop *loop = world_loop();
+    struct world *w = world_new(loop, BACKEND_SNAPSHOTS, NULL);
+    struct collector *collector = cut_a_copy_short(w);
+    struct ledger_page orphans = rows(w, LEDGER_ORPHANS);
+    const struct ledger_orphan *orphan;
+
+    cr_assert(eq(sz, orphans.n, 1));
+    orphan = orphans.rows[0];
+    cr_assert(eq(str, (char *)orphan->kind, "unknown"));
+    cr_assert(strstr(orphan->reason, "h-1") != NULL, "%s", orphan->reason);
+    cr_assert(eq(str, (char *)orphan->tenant_id, "t-1"));
+    stop(w, collector);
+    world_free(w);
+    loop_free(loop);
+}
+
+Test(collector, poisoned_row_stays_for_ever_and_the_others_go)
+{
+    struct loop *loop = world_loop();
+    struct world *w = world_new(loop, 0, NULL);
+    struct collector *collector;
+    struct ledger_workspace *row;
+
+    make(w, 40);
+    w->fake->poisoned = "b7";
+    for (int i = 0; i < 40; i++)
+        retire_owner(w, arena_printf(w->arena, "c-%d", i));
+    collector = collect(w);
+    loop_advance_ms(loop, 5000);
+    cr_assert(eq(int, w->fake->live_bindings, 1));
+    loop_advance_ms(loop, 3600000);
+    cr_assert(eq(int, w->fake->live_bindings, 1));
+    cr_assert(eq(sz, rows(w, LEDGER_WORKSPACES).n, 1));
+    row = rows(w, LEDGER_WORKSPACES).rows[0];
+    cr_assert(gt(i64, row->attempts, 5));
+    cr_assert(strstr(row->last_error, "b7 is poisoned") != NULL, "%s", row->last_error);
+    cr_assert(gt(i64, row->retired_at, 0), "its age shows");
+    stop(w, collector);
+    world_free(w);
+    loop_free(loop);
+}
+
+Test(collector, destroy_that_succeeded_without_an_answer_is_repeated_without_harm)
+{
+    struct loop *loop = world_loop();
+    struct world *w = world_new(loop, 0, NULL);
+    struct collector *collector = collect(w);
+
+    make(w, 1);
+    w->fake->script[FAKE_DESTROY].answer_lost = true;
+    fake_backend_fail(w->fake, FAKE_DESTROY, 2, ERR_DEADLINE);
+    retire_owner(w, "c-0");
+    collector_poke(collector);
+    loop_advance_ms(loop, 500);
+    cr_assert(eq(int, w->fake->live_bindings, 0));
+    cr_assert(eq(sz, rows(w, LEDGER_WORKSPACES).n, 1), "nobody has confirmed it yet");
+    loop_advance_ms(loop, 60000);
+    cr_assert(eq(sz, rows(w, LEDGER_WORKSPACES).n, 0));
+    cr_assert(eq(int, w->fake->script[FAKE_DESTROY].calls, 3));
+    stop(w, collector);
+    world_free(w);
+    loop_free(loop);
+}
+
+Test(collector, row_retired_twice_is_destroyed_once)
+{
+    struct loop *loop = world_loop();
+    struct world *w = world_new(loop, 0, NULL);
+    struct collector *collector = collect(w);
+
+    make(w, 1);
+    cr_assert(eq(sz, retire_owner(w, "c-0")->retired.n_bindings, 1));
+    cr_assert(eq(sz, retire_owner(w, "c-0")->retired.n_bindings, 1));
+    collector_poke(collector);
+    collector_poke(collector);
+    loop_advance_ms(loop, 30000);
+    cr_assert(eq(sz, retire_owner(w, "c-0")->retired.n_bindings, 0));
+    loop_advance_ms(loop, 30000);
+    cr_assert(eq(int, w->fake->script[FAKE_DESTROY].calls, 1));
+    cr_assert(eq(int, w->fake->live_bindings, 0));
+    stop(w, collector);
+    world_free(w);
+    loop_free(loop);
+}
+
 Test(collector, clock_that_jumps_destroys_nothing_live_and_forgets_nothing)
 {
     struct loop *loop = world_loop();
