@@ -56,9 +56,10 @@ struct db_call {
     struct list link;
     struct timer deadline;
     int tries;
-    bool alone;   /* was part of a transaction that failed: runs by itself now */
-    bool maybe;   /* postgres: a lost connection may have carried it out */
-    void *flight; /* postgres: the connection's group it is in */
+    bool alone;            /* was part of a transaction that failed: runs by itself now */
+    bool maybe;            /* postgres: a lost connection may have carried it out */
+    void *flight;          /* the group or batch that it is in; NULL while it waits for one */
+    struct error *failure; /* sqlite: its own, of a batch that went well; in its arena */
 };
 
 /** An engine. */

@@ -1,4 +1,4 @@
-/* The embedded ledger: one SQLite file, on the loop (docs/adr/0008). */
+/* The embedded ledger: one SQLite file, written by a thread of its own (docs/adr/0009). */
 #pragma once
 
 #include "core/domain/ledger.h"

@@ -50,8 +50,9 @@ struct arena {
 
 enum { STANDARD_BYTES = CHUNK_BYTES - sizeof(struct chunk) };
 
-static struct chunk *cache;
-static size_t cached;
+/* Of the thread: an arena may be filled on one and freed on another. */
+static _Thread_local struct chunk *cache;
+static _Thread_local size_t cached;
 
 static struct chunk *chunk_take(size_t payload)
 {

@@ -2,7 +2,8 @@
  * what is in it lives exactly as long, and nothing in it is freed alone.
  *
  * Never store a pointer into an arena in an object that outlives it (lease table, ledger, pools):
- * those copy. Allocation never fails (core/runtime/check.h). Single-threaded. */
+ * those copy. Allocation never fails (core/runtime/check.h). An arena belongs to one thread at a time; it
+ * may be handed to a worker and back. */
 #pragma once
 
 #include "core/runtime/check.h"

@@ -31,6 +31,7 @@ struct loop {
     int64_t now_us;
     int64_t wall_offset_ms; /* virtual clock: wall = now + offset */
     int64_t turn_started_us;
+    int away;              /* pieces of work that other threads have */
     int64_t wakeup_due_us; /* what `wakeup` is armed for; INT64_MAX = not armed */
 
     struct timer_heap timers;
@@ -322,8 +323,8 @@ int64_t loop_wall_ms(const struct loop *loop)
 static void settle(struct loop *loop)
 {
     do {
-        loop_turn(loop, false);
-    } while (!list_empty(&loop->ready) || !list_empty(&loop->hooks));
+        loop_turn(loop, loop->away > 0);
+    } while (!list_empty(&loop->ready) || !list_empty(&loop->hooks) || loop->away > 0);
 }
 
 void loop_advance_ms(struct loop *loop, int64_t ms)
@@ -341,6 +342,12 @@ void loop_advance_ms(struct loop *loop, int64_t ms)
     }
     loop->now_us = until_us;
     settle(loop);
+}
+
+void loop_count_away(struct loop *loop, int change)
+{
+    loop->away += change;
+    PRE(loop->away >= 0);
 }
 
 void loop_jump_wall_ms(struct loop *loop, int64_t ms)

@@ -5,7 +5,8 @@
  * end-of-turn hooks, then deferred frees. Callbacks of libraries store a result and post; all our
  * own logic runs from the ready queue, so no library frame is ever below it on the stack.
  *
- * Every function here must be called on the loop's thread. */
+ * Every function here must be called on the loop's thread. What blocks goes to a worker
+ * (core/runtime/worker.h). */
 #pragma once
 
 #include "core/runtime/list.h"
@@ -57,6 +58,10 @@ int64_t loop_wall_ms(const struct loop *loop);
 /** Virtual clock only: move time forward in the steps at which timers are due, with as many turns at
  * each as there is work. */
 void loop_advance_ms(struct loop *loop, int64_t ms);
+
+/** Something is under way outside of the loop (+1) or has come back (-1). A virtual clock stands still
+ * meanwhile, so that work which takes no virtual time takes none. */
+void loop_count_away(struct loop *loop, int change);
 
 /** Virtual clock only: let wall time jump, monotonic time stays. */
 void loop_jump_wall_ms(struct loop *loop, int64_t ms);
