@@ -160,10 +160,15 @@ static const char v1_postgres[] =
     "RAISE EXCEPTION 'illegal move of a row'; END $$;" POSTGRES_MOVES("bindings")
         POSTGRES_MOVES("workspaces") POSTGRES_MOVES("home_snapshots");
 
+/* Who asks whether a creator is still at work for a workspace reads the claimed rows, not all. */
+static const char v2_claimed[] =
+    "CREATE INDEX bindings_claimed ON bindings (workspace_id) WHERE claimed_until>0;";
+
 static const struct migration migrations[] = {
     {{v1_bindings, v1_workspaces, v1_home_snapshots, v1_orphans, v1_events},
      v1_sqlite,
      v1_postgres},
+    {{v2_claimed}, "", ""},
 };
 
 int migrations_count(void)

@@ -236,39 +236,3 @@ Test(sqlite, full_disk_refuses_writes_answers_reads_and_recovers)
     f.ledger = ledger_sqlite_open(f.loop, f.url, &err);
     fixture_close(&f);
 }
-
-Test(sqlite, reads_of_one_request_use_an_index)
-{
-    struct db db;
-    sqlite3 *handle;
-
-    db_init(&db, NULL, NULL, &sql_sqlite);
-    cr_assert(eq(int, sqlite3_open(":memory:", &handle), SQLITE_OK));
-    char *script = migration_script(&sql_sqlite, 1);
-    cr_assert(eq(int, sqlite3_exec(handle, script, NULL, NULL, NULL), SQLITE_OK), "%s",
-              sqlite3_errmsg(handle));
-    free(script);
-    for (int i = 0; i < SQL_COUNT; i++) {
-        struct buf text = {0};
-        sqlite3_stmt *stmt;
-        if (i == SQL_LOCK_TENANT || i == SQL_NOTIFY || i == SQL_EVENTS_SEQUENCE)
-            continue;
-        buf_addf(&text, "EXPLAIN QUERY PLAN %s", db.sql[i]);
-        cr_assert(eq(int, sqlite3_prepare_v2(handle, buf_text(&text), -1, &stmt, NULL), SQLITE_OK),
-                  "%s: %s", sql_info((enum sql)i)->name, sqlite3_errmsg(handle));
-        while (sqlite3_step(stmt) == SQLITE_ROW) {
-            const char *detail = (const char *)sqlite3_column_text(stmt, 3);
-            bool scan = strncmp(detail, "SCAN ", 5) == 0 && strstr(detail, "USING") == NULL &&
-                        strstr(detail, "CONSTANT ROW") == NULL && strcmp(detail, "SCAN s") != 0;
-            /* sorting what an index could give in order takes as long as there are rows */
-            if (i != SQL_FIND_REF)
-                cr_assert(strstr(detail, "TEMP B-TREE") == NULL, "%s: %s",
-                          sql_info((enum sql)i)->name, detail);
-            cr_assert(not(scan), "%s: %s", sql_info((enum sql)i)->name, detail);
-        }
-        sqlite3_finalize(stmt);
-        buf_fini(&text);
-    }
-    sqlite3_close(handle);
-    db_fini(&db);
-}
