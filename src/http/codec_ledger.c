@@ -1,6 +1,7 @@
 #include "http/codec_ledger.h"
 
 #include <json-c/json.h>
+#include <stddef.h>
 #include <string.h>
 
 static const char *const version_kinds[] = {"snapshot", "draft", "build_draft", NULL};
@@ -43,13 +44,6 @@ static void member_time(struct json_writer *w, const char *key, int64_t wall_ms)
         json_null(w);
 }
 
-static void member_owner(struct json_writer *w, const char *type, const char *id, const char *scope)
-{
-    json_member_string(w, "owner_type", type);
-    json_member_string(w, "owner_id", id);
-    json_member_string(w, "owner_scope_key", scope);
-}
-
 /* What a row that is neither here nor gone waits for. */
 struct waiting {
     const char *status, *claimed_by, *last_error;
@@ -77,100 +71,167 @@ static void member_waiting(struct json_writer *w, const struct waiting *t)
     json_object_finish(w);
 }
 
+/* One member of a row's JSON: its name, and where in the row's struct its value is. */
+struct field {
+    const char *name; /* NULL ends a table */
+    enum { FIELD_TEXT, FIELD_NUMBER, FIELD_TIME, FIELD_JSON } type;
+    size_t offset;
+};
+
+#define FIELD(type_, row, member, name_)                                                           \
+    {                                                                                              \
+        .name = #name_, .type = FIELD_##type_, .offset = offsetof(struct ledger_##row, member)     \
+    }
+#define TEXT_AS(row, member, name) FIELD(TEXT, row, member, name)
+#define TEXT(row, member)          FIELD(TEXT, row, member, member)
+#define NUMBER(row, member)        FIELD(NUMBER, row, member, member)
+#define TIME_AS(row, member, name) FIELD(TIME, row, member, name)
+#define TIME(row, member)          FIELD(TIME, row, member, member)
+#define JSON(row, member)          FIELD(JSON, row, member, member)
+
+static const struct field binding_fields[] = {
+    TEXT_AS(binding, id, binding_id),
+    TEXT(binding, workspace_id),
+    TEXT(binding, binding_ref),
+    TEXT(binding, workspace_ref),
+    TEXT(binding, status),
+    TEXT(binding, tenant_id),
+    TEXT(binding, app_id),
+    TEXT(binding, agent_id),
+    TEXT(binding, backend),
+    TEXT(binding, owner_type),
+    TEXT(binding, owner_id),
+    TEXT(binding, owner_scope_key),
+    TEXT_AS(binding, base_home_snapshot_id, home_snapshot_id),
+    TEXT(binding, agent_config_version_id),
+    TEXT(binding, agent_config_version_kind),
+    NUMBER(binding, generation),
+    JSON(binding, session_snapshot),
+    TEXT(binding, pending_form_id),
+    TEXT(binding, pending_tool_call_id),
+    TIME(binding, lost_at),
+    TEXT(binding, lost_reason),
+    TIME(binding, created_at),
+    TIME(binding, updated_at),
+    TIME(binding, last_used_at),
+    TIME(binding, retired_at),
+    TEXT(binding, retired_reason),
+    {0},
+};
+
+static const struct field workspace_fields[] = {
+    TEXT_AS(workspace, id, workspace_id),
+    TEXT(workspace, workspace_ref),
+    TEXT(workspace, status),
+    TEXT(workspace, tenant_id),
+    TEXT(workspace, app_id),
+    TEXT(workspace, backend),
+    TEXT(workspace, owner_type),
+    TEXT(workspace, owner_id),
+    TEXT(workspace, owner_scope_key),
+    TIME(workspace, created_at),
+    TIME(workspace, updated_at),
+    TIME(workspace, retired_at),
+    {0},
+};
+
+static const struct field snapshot_fields[] = {
+    TEXT_AS(snapshot, id, home_snapshot_id),
+    TEXT(snapshot, snapshot_ref),
+    TEXT(snapshot, status),
+    TEXT(snapshot, tenant_id),
+    TEXT(snapshot, agent_id),
+    TEXT(snapshot, backend),
+    TIME(snapshot, created_at),
+    TIME(snapshot, retired_at),
+    {0},
+};
+
+static const struct field orphan_fields[] = {
+    TEXT_AS(orphan, id, orphan_id),
+    TEXT(orphan, kind),
+    TEXT(orphan, backend),
+    TEXT(orphan, ref),
+    TEXT(orphan, workspace_ref),
+    TEXT(orphan, tenant_id),
+    TEXT(orphan, agent_id),
+    TEXT(orphan, binding_id),
+    TEXT(orphan, reason),
+    TEXT(orphan, status),
+    TIME_AS(orphan, created_at, found_at),
+    TIME(orphan, seen_at),
+    {0},
+};
+
+static const struct field event_fields[] = {
+    TIME(event, at), TEXT(event, event), TEXT(event, actor), TEXT(event, reason), {0},
+};
+
+static void member_json(struct json_writer *w, const char *key, const char *text)
+{
+    json_key(w, key);
+    if (text != NULL)
+        json_raw(w, text, strlen(text));
+    else
+        json_null(w);
+}
+
+static void members(struct json_writer *w, const struct field *fields, const void *row)
+{
+    for (const struct field *f = fields; f->name != NULL; f++) {
+        const void *value = (const char *)row + f->offset;
+
+        switch (f->type) {
+        case FIELD_TEXT:
+            json_member_string(w, f->name, *(const char *const *)value);
+            break;
+        case FIELD_NUMBER:
+            json_member_int(w, f->name, *(const int64_t *)value);
+            break;
+        case FIELD_TIME:
+            member_time(w, f->name, *(const int64_t *)value);
+            break;
+        case FIELD_JSON:
+            member_json(w, f->name, *(const char *const *)value);
+            break;
+        }
+    }
+}
+
+/* Since when a row waits: its end, or else its beginning. */
 #define WAITING(row, since_)                                                                       \
     (&(const struct waiting){(row)->status, (row)->claimed_by, (row)->last_error,                  \
                              (row)->claimed_until, (row)->attempts, (row)->next_attempt_at,        \
                              since_})
-
-static void member_session(struct json_writer *w, const struct ledger_binding *row)
-{
-    json_key(w, "session_snapshot");
-    if (row->session_snapshot != NULL)
-        json_raw(w, row->session_snapshot, strlen(row->session_snapshot));
-    else
-        json_null(w);
-    json_member_string(w, "pending_form_id", row->pending_form_id);
-    json_member_string(w, "pending_tool_call_id", row->pending_tool_call_id);
-}
+#define SINCE(row) ((row)->retired_at > 0 ? (row)->retired_at : (row)->created_at)
 
 void codec_write_ledger_binding(struct json_writer *w, const struct ledger_binding *row)
 {
-    json_member_string(w, "binding_id", row->id);
-    json_member_string(w, "workspace_id", row->workspace_id);
-    json_member_string(w, "binding_ref", row->binding_ref);
-    json_member_string(w, "workspace_ref", row->workspace_ref);
-    json_member_string(w, "status", row->status);
-    json_member_string(w, "tenant_id", row->tenant_id);
-    json_member_string(w, "app_id", row->app_id);
-    json_member_string(w, "agent_id", row->agent_id);
-    json_member_string(w, "backend", row->backend);
-    member_owner(w, row->owner_type, row->owner_id, row->owner_scope_key);
-    json_member_string(w, "home_snapshot_id", row->base_home_snapshot_id);
-    json_member_string(w, "agent_config_version_id", row->agent_config_version_id);
-    json_member_string(w, "agent_config_version_kind", row->agent_config_version_kind);
-    json_member_int(w, "generation", row->generation);
-    member_session(w, row);
-    member_time(w, "lost_at", row->lost_at);
-    json_member_string(w, "lost_reason", row->lost_reason);
-    member_time(w, "created_at", row->created_at);
-    member_time(w, "updated_at", row->updated_at);
-    member_time(w, "last_used_at", row->last_used_at);
-    member_time(w, "retired_at", row->retired_at);
-    json_member_string(w, "retired_reason", row->retired_reason);
-    member_waiting(w, WAITING(row, row->retired_at > 0 ? row->retired_at : row->created_at));
+    members(w, binding_fields, row);
+    member_waiting(w, WAITING(row, SINCE(row)));
 }
 
 void codec_write_ledger_workspace(struct json_writer *w, const struct ledger_workspace *row)
 {
-    json_member_string(w, "workspace_id", row->id);
-    json_member_string(w, "workspace_ref", row->workspace_ref);
-    json_member_string(w, "status", row->status);
-    json_member_string(w, "tenant_id", row->tenant_id);
-    json_member_string(w, "app_id", row->app_id);
-    json_member_string(w, "backend", row->backend);
-    member_owner(w, row->owner_type, row->owner_id, row->owner_scope_key);
-    member_time(w, "created_at", row->created_at);
-    member_time(w, "updated_at", row->updated_at);
-    member_time(w, "retired_at", row->retired_at);
-    member_waiting(w, WAITING(row, row->retired_at > 0 ? row->retired_at : row->created_at));
+    members(w, workspace_fields, row);
+    member_waiting(w, WAITING(row, SINCE(row)));
 }
 
 void codec_write_ledger_snapshot(struct json_writer *w, const struct ledger_snapshot *row)
 {
-    json_member_string(w, "home_snapshot_id", row->id);
-    json_member_string(w, "snapshot_ref", row->snapshot_ref);
-    json_member_string(w, "status", row->status);
-    json_member_string(w, "tenant_id", row->tenant_id);
-    json_member_string(w, "agent_id", row->agent_id);
-    json_member_string(w, "backend", row->backend);
-    member_time(w, "created_at", row->created_at);
-    member_time(w, "retired_at", row->retired_at);
-    member_waiting(w, WAITING(row, row->retired_at > 0 ? row->retired_at : row->created_at));
+    members(w, snapshot_fields, row);
+    member_waiting(w, WAITING(row, SINCE(row)));
 }
 
 void codec_write_ledger_orphan(struct json_writer *w, const struct ledger_orphan *row)
 {
-    json_member_string(w, "orphan_id", row->id);
-    json_member_string(w, "kind", row->kind);
-    json_member_string(w, "backend", row->backend);
-    json_member_string(w, "ref", row->ref);
-    json_member_string(w, "workspace_ref", row->workspace_ref);
-    json_member_string(w, "tenant_id", row->tenant_id);
-    json_member_string(w, "agent_id", row->agent_id);
-    json_member_string(w, "binding_id", row->binding_id);
-    json_member_string(w, "reason", row->reason);
-    json_member_string(w, "status", row->status);
-    member_time(w, "found_at", row->created_at);
-    member_time(w, "seen_at", row->seen_at);
+    members(w, orphan_fields, row);
     member_waiting(w, WAITING(row, row->created_at));
 }
 
 void codec_write_ledger_event(struct json_writer *w, const struct ledger_event *row)
 {
-    member_time(w, "at", row->at);
-    json_member_string(w, "event", row->event);
-    json_member_string(w, "actor", row->actor);
-    json_member_string(w, "reason", row->reason);
+    members(w, event_fields, row);
 }
 
 static void member_ids(struct json_writer *w, const char *key, const char **ids, size_t n)

@@ -1,25 +1,9 @@
 #include "http/handlers_binding.h"
 
+#include "http/binding_calls.h"
 #include "http/codec.h"
-#include "http/handler.h"
 
 /* ---- create ---------------------------------------------------------------------------------- */
-
-struct create_call {
-    struct handler_call call;
-    struct binding_spec spec;
-    struct binding binding;
-};
-
-static void create_start(struct handler_call *call)
-{
-    struct create_call *t = container_of(call, struct create_call, call);
-
-    if (call->lifecycle != NULL)
-        lifecycle_create_binding(call->lifecycle, &call->op, &t->spec, &t->binding);
-    else
-        broker_create_binding(call->broker, &call->op, &t->spec, &t->binding);
-}
 
 static void create_write(struct json_writer *w, const void *ctx)
 {
@@ -28,14 +12,14 @@ static void create_write(struct json_writer *w, const void *ctx)
 
 static void create_reply(struct handler_call *call)
 {
-    struct create_call *t = container_of(call, struct create_call, call);
+    struct binding_create_call *t = container_of(call, struct binding_create_call, call);
 
     handler_reply_object(call->x, 201, create_write, &t->binding);
 }
 
 static void handle_create(struct exchange *x)
 {
-    struct create_call *t = HANDLER_CALL(x, create_call);
+    struct binding_create_call *t = HANDLER_CALL(x, binding_create_call);
     struct json_reader r;
 
     if (!handler_read(x, &r) || !handler_need_backend(x))
@@ -43,36 +27,15 @@ static void handle_create(struct exchange *x)
     codec_read_binding_spec(&r, &t->spec);
     if (!handler_accept(x, &r))
         return;
-    t->call.start = create_start;
     t->call.reply = create_reply;
-    handler_run(&t->call);
+    binding_create_run(t);
 }
 
 /* ---- destroy --------------------------------------------------------------------------------- */
 
-struct destroy_call {
-    struct handler_call call;
-    struct destroy_spec spec;
-};
-
-static void destroy_start(struct handler_call *call)
-{
-    struct destroy_call *t = container_of(call, struct destroy_call, call);
-
-    if (call->lifecycle != NULL)
-        lifecycle_destroy_binding(call->lifecycle, &call->op, &t->spec);
-    else
-        broker_destroy_binding(call->broker, &call->op, &t->spec);
-}
-
-static void reply_no_content(struct handler_call *call)
-{
-    exchange_reply_empty(call->x, 204);
-}
-
 static void handle_destroy(struct exchange *x)
 {
-    struct destroy_call *t = HANDLER_CALL(x, destroy_call);
+    struct binding_destroy_call *t = HANDLER_CALL(x, binding_destroy_call);
     struct json_reader r;
 
     if (!handler_read(x, &r) || !handler_need_backend(x))
@@ -80,9 +43,7 @@ static void handle_destroy(struct exchange *x)
     codec_read_destroy_spec(&r, &t->spec);
     if (!handler_accept(x, &r))
         return;
-    t->call.start = destroy_start;
-    t->call.reply = reply_no_content;
-    handler_run(&t->call);
+    binding_destroy_run(t);
 }
 
 /* ---- routes ---------------------------------------------------------------------------------- */

@@ -4,8 +4,8 @@
 #include "core/runtime/config.h"
 #include "core/runtime/quote.h"
 #include "http/auth.h"
+#include "http/binding_calls.h"
 #include "http/gateway_leases.h"
-#include "http/handler.h"
 #include "http/proxy.h"
 #include "http/sandbox_id.h"
 
@@ -43,22 +43,6 @@ static void map_error(struct error *err)
 
 /* ---- POST /v1/sandboxes ----------------------------------------------------------------------- */
 
-struct create_call {
-    struct handler_call call;
-    struct binding_spec spec;
-    struct binding binding;
-};
-
-static void create_start(struct handler_call *call)
-{
-    struct create_call *t = container_of(call, struct create_call, call);
-
-    if (call->lifecycle != NULL)
-        lifecycle_create_binding(call->lifecycle, &call->op, &t->spec, &t->binding);
-    else
-        broker_create_binding(call->broker, &call->op, &t->spec, &t->binding);
-}
-
 static void create_write(struct json_writer *w, const void *ctx)
 {
     json_member_string(w, "sandboxId", ctx);
@@ -66,19 +50,19 @@ static void create_write(struct json_writer *w, const void *ctx)
 
 static void create_reply(struct handler_call *call)
 {
-    struct create_call *t = container_of(call, struct create_call, call);
+    struct binding_create_call *t = container_of(call, struct binding_create_call, call);
 
     handler_reply_object(call->x, 201, create_write, sandbox_id_of(call->x->arena, &t->binding));
 }
 
 static void handle_create(struct exchange *x)
 {
-    struct create_call *t;
+    struct binding_create_call *t;
     struct json_reader r;
 
     if (!gateway_admits(x))
         return;
-    t = HANDLER_CALL(x, create_call);
+    t = HANDLER_CALL(x, binding_create_call);
     if (!handler_read(x, &r) || !handler_need_backend(x))
         return;
     t->spec.tenant_id = json_read_string(&r, "tenantId", 1);
@@ -88,42 +72,21 @@ static void handle_create(struct exchange *x)
     t->spec.agent_id = "gateway"; /* the protocol has no other ids than the tenant's */
     t->spec.binding_id = uuid7_new(x->arena, loop_wall_ms(x->loop));
     t->spec.workspace_id = t->spec.binding_id;
-    t->call.start = create_start;
     t->call.reply = create_reply;
-    handler_run(&t->call);
+    binding_create_run(t);
 }
 
 /* ---- DELETE /v1/sandboxes/{id} ------------------------------------------------------------------ */
 
-struct delete_call {
-    struct handler_call call;
-    struct destroy_spec spec;
-};
-
-static void delete_start(struct handler_call *call)
-{
-    struct delete_call *t = container_of(call, struct delete_call, call);
-
-    if (call->lifecycle != NULL)
-        lifecycle_destroy_binding(call->lifecycle, &call->op, &t->spec);
-    else
-        broker_destroy_binding(call->broker, &call->op, &t->spec);
-}
-
-static void reply_no_content(struct handler_call *call)
-{
-    exchange_reply_empty(call->x, 204);
-}
-
 static void handle_delete(struct exchange *x)
 {
-    struct delete_call *t;
+    struct binding_destroy_call *t;
     struct binding binding;
     struct error err;
 
     if (!gateway_admits(x))
         return;
-    t = HANDLER_CALL(x, delete_call);
+    t = HANDLER_CALL(x, binding_destroy_call);
     if (!handler_need_backend(x))
         return;
     if (!sandbox_id_split(x->arena, exchange_param(x, "id"), &binding)) {
@@ -132,27 +95,11 @@ static void handle_delete(struct exchange *x)
         return;
     }
     t->spec = (struct destroy_spec){binding.binding_ref, binding.workspace_ref, true};
-    t->call.start = delete_start;
-    t->call.reply = reply_no_content;
     t->call.map_error = map_error;
-    handler_run(&t->call);
+    binding_destroy_run(t);
 }
 
 /* ---- home snapshots ------------------------------------------------------------------------------ */
-
-struct snapshot_call {
-    struct handler_call call;
-    struct snapshot_spec spec;
-    struct binding binding;
-    const char *ref;
-};
-
-static void snapshot_start(struct handler_call *call)
-{
-    struct snapshot_call *t = container_of(call, struct snapshot_call, call);
-
-    broker_snapshot_create(call->broker, &call->op, &t->spec, t->binding.binding_ref, &t->ref);
-}
 
 static void snapshot_write(struct json_writer *w, const void *ctx)
 {
@@ -161,20 +108,21 @@ static void snapshot_write(struct json_writer *w, const void *ctx)
 
 static void snapshot_reply(struct handler_call *call)
 {
-    struct snapshot_call *t = container_of(call, struct snapshot_call, call);
+    struct snapshot_create_call *t = container_of(call, struct snapshot_create_call, call);
 
     handler_reply_object(call->x, 201, snapshot_write, t->ref);
 }
 
 static void handle_snapshot(struct exchange *x)
 {
-    struct snapshot_call *t;
+    struct snapshot_create_call *t;
+    struct binding binding;
     struct json_reader r;
     struct error err;
 
     if (!gateway_admits(x))
         return;
-    t = HANDLER_CALL(x, snapshot_call);
+    t = HANDLER_CALL(x, snapshot_create_call);
     if (!handler_read(x, &r) || !handler_need_backend(x))
         return;
     t->spec.tenant_id = json_read_string(&r, "tenantId", 1);
@@ -182,27 +130,15 @@ static void handle_snapshot(struct exchange *x)
     t->spec.home_snapshot_id = json_read_string(&r, "homeSnapshotId", 1);
     if (!handler_accept(x, &r))
         return;
-    if (!sandbox_id_split(x->arena, exchange_param(x, "id"), &t->binding)) {
+    if (!sandbox_id_split(x->arena, exchange_param(x, "id"), &binding)) {
         error_set(&err, ERR_SANDBOX_NOT_FOUND, "no sandbox can have this id");
         exchange_reply_error(x, &err);
         return;
     }
-    t->call.start = snapshot_start;
+    t->binding_ref = binding.binding_ref;
     t->call.reply = snapshot_reply;
     t->call.map_error = map_error;
-    handler_run(&t->call);
-}
-
-struct snapshot_delete_call {
-    struct handler_call call;
-    const char *ref;
-};
-
-static void snapshot_delete_start(struct handler_call *call)
-{
-    struct snapshot_delete_call *t = container_of(call, struct snapshot_delete_call, call);
-
-    broker_snapshot_delete(call->broker, &call->op, t->ref);
+    snapshot_create_run(t);
 }
 
 static void handle_snapshot_delete(struct exchange *x)
@@ -222,9 +158,7 @@ static void handle_snapshot_delete(struct exchange *x)
         return;
     }
     t->ref = ref;
-    t->call.start = snapshot_delete_start;
-    t->call.reply = reply_no_content;
-    handler_run(&t->call);
+    snapshot_delete_run(t);
 }
 
 /* ---- ANY /proxy/… --------------------------------------------------------------------------------- */

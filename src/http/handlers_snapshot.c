@@ -1,26 +1,9 @@
 #include "http/handlers_snapshot.h"
 
+#include "http/binding_calls.h"
 #include "http/codec.h"
-#include "http/handler.h"
 
 /* ---- from a binding -------------------------------------------------------------------------- */
-
-struct snapshot_call {
-    struct handler_call call;
-    struct snapshot_spec spec;
-    const char *binding_ref;
-    const char *ref;
-};
-
-static void snapshot_start(struct handler_call *call)
-{
-    struct snapshot_call *t = container_of(call, struct snapshot_call, call);
-
-    if (call->lifecycle != NULL)
-        lifecycle_create_snapshot(call->lifecycle, &call->op, &t->spec, t->binding_ref, &t->ref);
-    else
-        broker_snapshot_create(call->broker, &call->op, &t->spec, t->binding_ref, &t->ref);
-}
 
 static void snapshot_write(struct json_writer *w, const void *ctx)
 {
@@ -29,14 +12,14 @@ static void snapshot_write(struct json_writer *w, const void *ctx)
 
 static void snapshot_reply(struct handler_call *call)
 {
-    struct snapshot_call *t = container_of(call, struct snapshot_call, call);
+    struct snapshot_create_call *t = container_of(call, struct snapshot_create_call, call);
 
     handler_reply_object(call->x, 201, snapshot_write, t->ref);
 }
 
 static void handle_from_binding(struct exchange *x)
 {
-    struct snapshot_call *t = HANDLER_CALL(x, snapshot_call);
+    struct snapshot_create_call *t = HANDLER_CALL(x, snapshot_create_call);
     struct json_reader r;
 
     if (!handler_read(x, &r) || !handler_need_backend(x))
@@ -44,36 +27,15 @@ static void handle_from_binding(struct exchange *x)
     codec_read_snapshot_spec(&r, &t->spec, &t->binding_ref);
     if (!handler_accept(x, &r))
         return;
-    t->call.start = snapshot_start;
     t->call.reply = snapshot_reply;
-    handler_run(&t->call);
+    snapshot_create_run(t);
 }
 
 /* ---- delete ---------------------------------------------------------------------------------- */
 
-struct delete_call {
-    struct handler_call call;
-    const char *ref;
-};
-
-static void delete_start(struct handler_call *call)
-{
-    struct delete_call *t = container_of(call, struct delete_call, call);
-
-    if (call->lifecycle != NULL)
-        lifecycle_delete_snapshot(call->lifecycle, &call->op, t->ref);
-    else
-        broker_snapshot_delete(call->broker, &call->op, t->ref);
-}
-
-static void delete_reply(struct handler_call *call)
-{
-    exchange_reply_empty(call->x, 204);
-}
-
 static void handle_delete(struct exchange *x)
 {
-    struct delete_call *t = HANDLER_CALL(x, delete_call);
+    struct snapshot_delete_call *t = HANDLER_CALL(x, snapshot_delete_call);
     struct json_reader r;
 
     if (!handler_read(x, &r) || !handler_need_backend(x))
@@ -81,9 +43,7 @@ static void handle_delete(struct exchange *x)
     t->ref = json_read_string(&r, "snapshot_ref", 1);
     if (!handler_accept(x, &r))
         return;
-    t->call.start = delete_start;
-    t->call.reply = delete_reply;
-    handler_run(&t->call);
+    snapshot_delete_run(t);
 }
 
 /* ---- routes ---------------------------------------------------------------------------------- */
