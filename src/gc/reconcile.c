@@ -5,7 +5,8 @@
  *   for each that is old enough and not in the list, ask for it by its binding id: a list may be
  *   late, so absence from it is a hint only. What is not there either is marked lost.
  * Failures: a page that cannot be read makes the list incomplete: then nothing is concluded.
- * A row that is being created is known by its binding id, so what is just being born is no orphan.
+ * A row that is being created is known by its binding id, or by the ref that it will get: those rows
+ * are read after the list, so what is just being born is no orphan, however long it takes.
  * Destroying is the collector's: it looks once more for a row before it does. */
 #include "gc/reconcile.h"
 
@@ -38,7 +39,8 @@ struct reconcile {
     struct backend_item *page;
     size_t n_page, at;
     struct ref_set *listed; /* refs; the value is 0 */
-    struct list pages;      /* of what was listed, until it is complete */
+    struct ref_set *born; /* refs of rows that are being created, as far as they follow from ids */
+    struct list pages;    /* of what was listed, until it is complete */
     struct listed_page *current;
     struct ledger_binding *row;
     struct ledger_orphan orphan;
@@ -60,6 +62,7 @@ struct listed_page {
 enum reconcile_state {
     RECONCILE_START,
     RECONCILE_LISTING,
+    RECONCILE_CREATING,
     RECONCILE_BY_REF,
     RECONCILE_BY_ID,
     RECONCILE_REPORTING,
@@ -67,8 +70,9 @@ enum reconcile_state {
     RECONCILE_CONFIRMING,
     RECONCILE_MARKING
 };
-static const char *const reconcile_states[] = {"start",     "listing", "by_ref",     "by_id",
-                                               "reporting", "rows",    "confirming", "marking"};
+static const char *const reconcile_states[] = {"start",  "listing",    "creating",
+                                               "by_ref", "by_id",      "reporting",
+                                               "rows",   "confirming", "marking"};
 
 static struct backend *backend_of(const struct reconciler *r)
 {
@@ -110,6 +114,43 @@ static struct backend_item *next_item(struct reconcile *t)
 static struct backend_item *item_at(const struct reconcile *t)
 {
     return &t->current->items[t->at - 1];
+}
+
+static bool foretells_refs(const struct reconcile *t)
+{
+    return backend_of(t->r)->ops->binding_ref_of != NULL;
+}
+
+static void creating_start(struct reconcile *t, struct op *op)
+{
+    struct ledger *ledger = lifecycle_ledger(t->r->lc);
+
+    t->filter = (struct ledger_filter){
+        .status = "creating", .cursor = t->rows.next, .limit = ROWS_OF_A_PAGE};
+    ledger->ops->list(ledger, op, LEDGER_BINDINGS, &t->filter, &t->rows);
+}
+
+static void creating_take(struct reconcile *t)
+{
+    struct backend *b = backend_of(t->r);
+
+    for (size_t i = 0; i < t->rows.n; i++) {
+        const struct ledger_binding *row = t->rows.rows[i];
+        const struct binding_spec spec = {.tenant_id = row->tenant_id,
+                                          .agent_id = row->agent_id,
+                                          .binding_id = row->id,
+                                          .workspace_id = row->workspace_id};
+        const char *ref = b->ops->binding_ref_of(b, t->op.arena, &spec);
+        if (ref != NULL)
+            ref_set_put(t->born, ref, 0);
+    }
+}
+
+static bool is_being_born(const struct reconcile *t, const struct backend_item *item)
+{
+    int64_t unused;
+
+    return ref_set_get(t->born, item->binding_ref, &unused);
 }
 
 /* Old enough, by its own time or by the time we know of it. */
@@ -202,8 +243,15 @@ static enum op_poll reconcile_step(struct op *op)
             AWAIT(op, RECONCILE_LISTING, b->ops->list(b, op, &t->cursor, &t->page, &t->n_page));
             keep_page(t);
         } while (t->cursor != NULL);
+        while (foretells_refs(t)) {
+            AWAIT(op, RECONCILE_CREATING, creating_start(t, op));
+            creating_take(t);
+            if (t->rows.next == NULL)
+                break;
+        }
+        t->rows = (struct ledger_page){0};
         while (next_item(t) != NULL) {
-            if (!is_old(t, item_at(t)))
+            if (!is_old(t, item_at(t)) || is_being_born(t, item_at(t)))
                 continue;
             AWAIT(
                 op, RECONCILE_BY_REF,
@@ -234,10 +282,13 @@ static enum op_poll reconcile_step(struct op *op)
 
 static void reconcile_fini(struct op *op)
 {
-    ref_set_free(container_of(op, struct reconcile, op)->listed);
+    struct reconcile *t = container_of(op, struct reconcile, op);
+
+    ref_set_free(t->listed);
+    ref_set_free(t->born);
 }
 
-static const struct op_type reconcile_type = {"reconcile", reconcile_states, 8, reconcile_step,
+static const struct op_type reconcile_type = {"reconcile", reconcile_states, 9, reconcile_step,
                                               reconcile_fini};
 
 /* ---- when ---------------------------------------------------------------------------------------------------- */
@@ -291,6 +342,7 @@ static void on_due(void *ctx)
     t = OP_ROOT(r->loop, &reconcile_type, reconcile, NULL);
     t->r = r;
     t->listed = ref_set_new();
+    t->born = ref_set_new();
     list_init(&t->pages);
     r->run = &t->op;
     op_start(&t->op, on_reconciled, r);

@@ -6,7 +6,7 @@
 
 struct fake_thing {
     struct list link;
-    char ref[32], other[32];
+    char ref[64], other[32];
     char binding_id[64]; /* "" = not known */
     bool hidden;
 };
@@ -122,7 +122,8 @@ static void list_all(struct fake_backend *fake, struct arena *arena, struct back
             .binding_ref = arena_strdup(arena, thing->ref),
             .workspace_ref = arena_strdup(arena, thing->other),
             .binding_id =
-                thing->binding_id[0] != '\0' ? arena_strdup(arena, thing->binding_id) : NULL};
+                thing->binding_id[0] != '\0' ? arena_strdup(arena, thing->binding_id) : NULL,
+            .binding_id_is_digest = fake->names_bindings};
     }
 }
 
@@ -151,6 +152,8 @@ static void act(struct fake_op *t)
     case FAKE_CREATE:
         thing = add_thing(fake, &fake->bindings, 'b', &fake->live_bindings);
         snprintf(thing->binding_id, sizeof(thing->binding_id), "%s", t->ref);
+        if (fake->names_bindings)
+            snprintf(thing->ref, sizeof(thing->ref), "n-%s", t->ref);
         *(struct binding *)t->out = (struct binding){arena_strdup(op->arena, thing->ref),
                                                      arena_strdup(op->arena, thing->other)};
         break;
@@ -311,6 +314,14 @@ static void fake_find(struct backend *b, struct op *op, const struct binding_spe
     begin(b, op, FAKE_FIND, spec->binding_id, NULL, ret);
 }
 
+static const char *fake_binding_ref_of(struct backend *b, struct arena *arena,
+                                       const struct binding_spec *spec)
+{
+    if (!container_of(b, struct fake_backend, backend)->names_bindings)
+        return NULL;
+    return arena_printf(arena, "n-%s", spec->binding_id);
+}
+
 static void fake_list(struct backend *b, struct op *op, const char **cursor,
                       struct backend_item **ret, size_t *ret_n)
 {
@@ -355,6 +366,7 @@ static const struct backend_ops fake_ops = {
     .destroy_binding = fake_destroy,
     .snapshot_create = fake_snapshot_create,
     .snapshot_ref_of = fake_snapshot_ref_of,
+    .binding_ref_of = fake_binding_ref_of,
     .snapshot_delete = fake_snapshot_delete,
     .run_command = fake_run,
     .find = fake_find,

@@ -38,9 +38,10 @@ struct fake_backend {
     int orphans;               /* reported to our sink */
     int running, most_running; /* acquires in flight */
     struct endpoint endpoint;  /* of the planes; a closed port by default */
-    bool names_snapshots;      /* their refs are `s-<home_snapshot_id>`, known beforehand */
-    const char *poisoned;      /* ref whose destroy always fails; NULL = none */
-    const char *output;        /* of commands */
+    bool names_bindings; /* their refs are `n-<binding_id>`, known beforehand; lists have digests */
+    bool names_snapshots; /* their refs are `s-<home_snapshot_id>`, known beforehand */
+    const char *poisoned; /* ref whose destroy always fails; NULL = none */
+    const char *output;   /* of commands */
     int exit_code;
 };
 

@@ -182,6 +182,7 @@ static const struct backend_ops openshell_ops = {
     .run_command = openshell_run_command,
     .list = openshell_list,
     .find = openshell_find,
+    .binding_ref_of = openshell_binding_ref_of,
     .check_binding_ref = openshell_check_binding_ref,
     .snapshot_ref_of = openshell_snapshot_ref_of,
     .check_snapshot_ref = openshell_check_snapshot_ref,

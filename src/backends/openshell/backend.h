@@ -100,6 +100,8 @@ const char *openshell_snapshot_ref_of(struct backend *b, struct arena *arena,
 void openshell_snapshot_delete(struct backend *b, struct op *op, const char *snapshot_ref);
 void openshell_list(struct backend *b, struct op *op, const char **cursor,
                     struct backend_item **ret, size_t *ret_n);
+const char *openshell_binding_ref_of(struct backend *b, struct arena *arena,
+                                     const struct binding_spec *spec);
 void openshell_find(struct backend *b, struct op *op, const struct binding_spec *spec,
                     struct binding *ret);
 

@@ -76,6 +76,13 @@ void openshell_list(struct backend *b, struct op *op, const char **cursor,
     op_await_child(op, &l->op);
 }
 
+const char *openshell_binding_ref_of(struct backend *b, struct arena *arena,
+                                     const struct binding_spec *spec)
+{
+    (void)b;
+    return name_sandbox(arena, spec->binding_id);
+}
+
 struct openshell_search {
     struct op op;
     struct openshell_backend *backend;

@@ -105,6 +105,10 @@ struct backend_ops {
     /** Look for what a create with this spec made; ret->binding_ref NULL when nothing. (cap) */
     void (*find)(struct backend *b, struct op *op, const struct binding_spec *spec,
                  struct binding *ret);
+    /** The binding_ref that a create with this spec gives, whether it exists or not. Synchronous;
+     * needed where `list` has digests only, so that what is being born is no orphan. */
+    const char *(*binding_ref_of)(struct backend *b, struct arena *arena,
+                                  const struct binding_spec *spec);
     /** Does this data-plane answer (status >= 400) prove that the sandbox is gone? Synchronous; at
      * most the first 4 KiB of the body, NUL-terminated. NULL slot: no answer proves it. */
     bool (*answer_means_lost)(struct backend *b, int status, const char *body, size_t len);

@@ -182,6 +182,37 @@ Test(collector, create_that_nobody_asks_for_again_is_settled)
     loop_free(loop);
 }
 
+/* Last use is written in batches: what decides about a lease must not look at an older one. */
+Test(collector, lease_that_is_not_written_yet_has_its_grace)
+{
+    struct loop *loop = world_loop();
+    struct world *w = world_new(loop, 0, &(struct lifecycle_options){.retire_grace_ms = 30000});
+    struct collector *collector = collect(w);
+    struct ledger_binding *row;
+    struct caller *lease;
+
+    make(w, 2);
+    row = rows(w, LEDGER_BINDINGS).rows[0];
+    lease = caller_new(w);
+    lease->destroy.binding_ref = row->binding_ref;
+    lease->start = call_acquire;
+    caller_start(lease);
+    while (!lease->over)
+        loop_advance_ms(loop, 1);
+    cr_assert(eq(int, lease->error.code, ERR_NONE), "%s", lease->error.message);
+    row = rows(w, LEDGER_BINDINGS).rows[0];
+    cr_assert(eq(i64, row->leased_until, 0), "it is not written yet");
+    retire_owner(w, row->owner_id);
+    collector_poke(collector);
+    loop_advance_ms(loop, 25000);
+    cr_assert(eq(int, w->fake->live_bindings, 2), "the lease has its grace");
+    loop_advance_ms(loop, 30000);
+    cr_assert(eq(int, w->fake->live_bindings, 1));
+    stop(w, collector);
+    world_free(w);
+    loop_free(loop);
+}
+
 static void call_claim_copy(struct caller *c)
 {
     static const struct ledger_snapshot row = {
@@ -443,6 +474,38 @@ Test(reconciler, what_is_being_born_is_no_orphan)
     loop_advance_ms(loop, 8000);
     cr_assert(c->found.row != NULL, "%s", c->error.message);
     cr_assert(eq(int, w->fake->live_bindings, 1));
+    stop_both(w, r, collector);
+    world_free(w);
+    loop_free(loop);
+}
+
+Test(reconciler, what_is_being_born_is_no_orphan_where_lists_have_digests)
+{
+    struct loop *loop = world_loop();
+    struct world *w = world_new(loop, BACKEND_LISTS | BACKEND_FINDS, NULL);
+    struct collector *collector = collect(w);
+    struct reconciler *r = reconciler_new(
+        loop, w->lc, collector,
+        &(struct reconciler_options){.interval_ms = 200, .grace_ms = 500, .destroy = true});
+    struct caller *c;
+
+    /* the backend has it at once, and its answer is lost: the row stays in creation */
+    w->fake->names_bindings = true;
+    w->fake->script[FAKE_CREATE].answer_lost = true;
+    fake_backend_fail(w->fake, FAKE_CREATE, 1, ERR_BACKEND_OUTCOME_UNKNOWN);
+    fake_backend_fail(w->fake, FAKE_FIND, 20, ERR_UPSTREAM_STATUS);
+    loader(w, "c-0");
+    loop_advance_ms(loop, 20000);
+    cr_assert(eq(int, w->fake->live_bindings, 1), "older than the grace, and not settled yet");
+    cr_assert(eq(sz, rows(w, LEDGER_ORPHANS).n, 0));
+    w->fake->script[FAKE_FIND].fail_times = 0;
+    c = loader(w, "c-0");
+    loop_advance_ms(loop, 8000);
+    cr_assert(c->found.row != NULL, "%s", c->error.message);
+    cr_assert(eq(int, w->fake->live_bindings, 1));
+    fake_backend_add(w->fake);
+    loop_advance_ms(loop, 8000);
+    cr_assert(eq(int, w->fake->live_bindings, 1), "a stray is one still");
     stop_both(w, r, collector);
     world_free(w);
     loop_free(loop);
