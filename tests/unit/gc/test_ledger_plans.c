@@ -91,6 +91,8 @@ static void planner_fill(struct planner *p)
     static const char generated[] = "SELECT generate_series(1,";
     char series[160];
 
+    if (p->file != NULL) /* of a throwaway file */
+        planner_exec(p, "PRAGMA synchronous=OFF; PRAGMA cache_size=-400000");
     snprintf(series, sizeof(series), "(%s%d%s", p->file != NULL ? recursive : generated,
              rows_in_place(), p->file != NULL ? ") SELECT i FROM n)" : ") AS i) AS n");
     for (size_t i = 0; i < sizeof(fills) / sizeof(fills[0]); i++) {
