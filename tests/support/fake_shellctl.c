@@ -22,9 +22,8 @@ struct fake_job {
     bool done;
     int exit_code;
     const char *status;
-    FILE *output; /* a temporary file, also the job's stdout */
-    /* the request that waits for it */
-    struct script_conn *waiting;
+    FILE *output;     /* a temporary file, also the job's stdout */
+    uint64_t waiting; /* the connection of the request that waits for it; 0 = none */
     int64_t offset, limit, until_ms;
     bool terminating;
 };
@@ -212,7 +211,7 @@ static void wait_for(struct fake_shellctl *f, struct fake_job *job, struct scrip
     job->until_ms = loop_now_ms(f->loop) + (json_object_object_get_ex(body, "timeout", &v)
                                                 ? (int64_t)(json_object_get_double(v) * 1000)
                                                 : 0);
-    job->waiting = c;
+    job->waiting = script_conn_id(c);
     timer_set_ms(f->loop, &f->poll, POLL_MS);
 }
 
@@ -340,12 +339,13 @@ static void on_poll(void *ctx)
     LIST_FOREACH_SAFE (it, tmp, &f->jobs) {
         struct fake_job *job = container_of(it, struct fake_job, link);
         job_reap(f, job, false);
-        if (job->waiting != NULL && (job->done || loop_now_ms(f->loop) >= job->until_ms)) {
-            struct script_conn *c = job->waiting;
-            job->waiting = NULL;
-            reply_job(f, job, c);
+        if (job->waiting != 0 && (job->done || loop_now_ms(f->loop) >= job->until_ms)) {
+            struct script_conn *c = script_server_conn(f->server, job->waiting);
+            job->waiting = 0;
+            if (c != NULL) /* else the caller has gone */
+                reply_job(f, job, c);
         }
-        more = more || job->waiting != NULL;
+        more = more || job->waiting != 0;
     }
     if (more)
         timer_set_ms(f->loop, &f->poll, POLL_MS);

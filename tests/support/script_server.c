@@ -29,6 +29,7 @@ struct script_server {
 struct script_conn {
     struct script_server *server;
     struct list link;
+    uint64_t id;
     struct bufferevent *bev;
     int requests;
     bool closing, gone;
@@ -256,7 +257,7 @@ void script_server_adopt(struct script_server *s, int fd)
     list_push(&s->conns, &c->link);
     bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
     bufferevent_enable(c->bev, EV_READ | EV_WRITE);
-    s->connections++;
+    c->id = (uint64_t)++s->connections;
     s->open++;
 }
 
@@ -345,6 +346,21 @@ const char *script_server_url(struct script_server *s, const char *path)
 int script_server_connections(const struct script_server *s)
 {
     return s->connections;
+}
+
+uint64_t script_conn_id(const struct script_conn *c)
+{
+    return c->id;
+}
+
+struct script_conn *script_server_conn(struct script_server *s, uint64_t id)
+{
+    for (struct list *node = s->conns.next; node != &s->conns; node = node->next) {
+        struct script_conn *c = container_of(node, struct script_conn, link);
+        if (c->id == id)
+            return c;
+    }
+    return NULL;
 }
 
 int script_server_open(const struct script_server *s)

@@ -46,6 +46,11 @@ int script_server_connections(const struct script_server *server); /* accepted s
 int script_server_open(const struct script_server *server);        /* open now */
 int script_server_requests(const struct script_server *server);
 
+/** For answers that come later: a number that is never used again, and whose connection it is; NULL
+ * when that has ended. */
+uint64_t script_conn_id(const struct script_conn *conn);
+struct script_conn *script_server_conn(struct script_server *server, uint64_t id);
+
 void script_send(struct script_conn *conn, const char *text);
 void script_send_bytes(struct script_conn *conn, const void *bytes, size_t len);
 /** "HTTP/1.1 STATUS x" with Content-Length. */
