@@ -18,6 +18,13 @@ bindery_dependency(dep_pq libpq)
 bindery_dependency(dep_protobuf libprotobuf-c)
 bindery_dependency(dep_seccomp libseccomp)
 
+# http_parser has no .pc file.
+find_path(HTTP_PARSER_INCLUDE http_parser.h REQUIRED)
+find_library(HTTP_PARSER_LIBRARY http_parser REQUIRED)
+add_library(dep_http_parser INTERFACE)
+target_include_directories(dep_http_parser SYSTEM INTERFACE ${HTTP_PARSER_INCLUDE})
+target_link_libraries(dep_http_parser INTERFACE ${HTTP_PARSER_LIBRARY})
+
 # evhtp.pc leaves its private libraries out.
 bindery_dependency(dep_evhtp evhtp)
 target_link_libraries(dep_evhtp INTERFACE event event_openssl ssl crypto onig pthread)

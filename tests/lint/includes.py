@@ -30,7 +30,8 @@ FOLDERS = {
 LIBRARIES = {
     "evhtp.h": ["http/server.c", "http/gate.c"],
     "evhtp/": ["http/server.c", "http/gate.c"],
-    "curl/": ["core/runtime/http_client*"],
+    "curl/": ["core/runtime/http_client_curl*"],
+    "http_parser.h": ["core/runtime/http_reply.[ch]"],
     "nghttp2/": ["core/runtime/h2_*.[ch]"],
     "sqlite3.h": ["gc/*", "backends/shellctld/*"],
     "libpq-fe.h": ["gc/*"],

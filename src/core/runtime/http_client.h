@@ -1,10 +1,10 @@
-/* HTTP/1.1 client on libcurl's multi interface: one exchange is one wait of an op.
+/* HTTP/1.1 client: one exchange is one wait of an op. Plain http goes over our own sockets on the
+ * loop, https and proxies over libcurl (docs/adr/0009): to the caller they are the same.
  *
  * Connections are pooled per origin and kept alive. Redirects are never followed. Environment
  * proxies are ignored; a proxy is used only when the client was made with one. A request that is
- * not idempotent is never sent twice: it either goes out on a connection where libcurl cannot
- * repeat it, or fails with an honest `admitted`. A connection whose exchange did not end cleanly
- * is closed, never pooled.
+ * not idempotent is never sent twice: it fails with an honest `admitted`. A connection whose
+ * exchange did not end cleanly is closed, never pooled.
  *
  * Errors of an exchange (an HTTP status of any value is a success of the exchange):
  *   ERR_UPSTREAM_CONNECT   no connection; nothing was sent (admitted no)
@@ -24,6 +24,7 @@ struct http_client_options {
     int max_idle_connections;     /* 0 = as many as to one host, at least 1024 */
     int64_t max_idle_ms;          /* 0 = 30,000: below any server's keep-alive */
     const char *proxy;            /* http proxy URL, or NULL for none */
+    bool curl_only;               /* plain http over libcurl too: for tests of that transport */
 };
 
 struct http_client *http_client_new(struct loop *loop, const struct http_client_options *options);
@@ -45,7 +46,7 @@ struct http_tls {
 
 /** Opens a connected stream socket in place of a TCP connection (a tunnel that stays inside the
  * process). `open` returns a non-blocking descriptor that the client then owns, or -1 with `err`.
- * Connections of one dialer are pooled under its `key`, which must be unique and DNS-safe. */
+ * Connections of one dialer are pooled under its `key`, which must be unique. Plain http only. */
 struct http_dialer {
     const char *key;
     int (*open)(void *ctx, struct error *err);
@@ -54,8 +55,7 @@ struct http_dialer {
 };
 
 /** A connected pair for a dialer: [0] for `open` to return, [1] the tunnel's end, both non-blocking
- * and the caller's. Connections over a plain socketpair work but are never reused (see
- * http_client_dialer.c). False with ERR_OVERLOADED or ERR_INTERNAL. */
+ * and the caller's. False with ERR_OVERLOADED. */
 bool http_dialer_pair(int ret_pair[2], struct error *err) MUST_CHECK;
 
 /** One request. Everything is borrowed until the wait ends. */

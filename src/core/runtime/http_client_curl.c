@@ -8,8 +8,6 @@
  * at once: it closes them without telling. */
 #include "core/runtime/http_client_curl.h"
 
-#include "core/runtime/http_client_transfer.h"
-
 #include <errno.h>
 #include <event2/event.h>
 #include <event2/event_struct.h>
@@ -20,7 +18,7 @@
 
 struct watch {
     struct event event;
-    struct http_client *client;
+    struct curl_multi *owner;
     int fd;
     short wanted;     /* EV_READ | EV_WRITE as curl wants now */
     short registered; /* as libevent has it */
@@ -30,30 +28,30 @@ struct watch {
 
 /* ---- collecting ----------------------------------------------------------------------------- */
 
-static void collect(struct http_client *client)
+static void collect(struct curl_multi *m)
 {
     int left;
 
-    for (CURLMsg *msg; (msg = curl_multi_info_read(client->multi, &left)) != NULL;) {
+    for (CURLMsg *msg; (msg = curl_multi_info_read(m->multi, &left)) != NULL;) {
         CURLcode result = msg->data.result;
-        struct transfer *t = NULL;
+        struct curl_transfer *t = NULL;
 
         if (msg->msg != CURLMSG_DONE)
             continue;
         curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, (char **)&t);
-        transfer_over(t, result);
+        curl_transfer_over(t, result);
     }
 }
 
-static void drive(struct http_client *client, curl_socket_t fd, int what)
+static void drive(struct curl_multi *m, curl_socket_t fd, int what)
 {
     int running;
 
-    PRE(!client->inside);
-    client->inside = true;
-    curl_multi_socket_action(client->multi, fd, what, &running);
-    client->inside = false;
-    collect(client);
+    PRE(!m->inside);
+    m->inside = true;
+    curl_multi_socket_action(m->multi, fd, what, &running);
+    m->inside = false;
+    collect(m);
 }
 
 /* ---- time ----------------------------------------------------------------------------------- */
@@ -65,16 +63,17 @@ static void on_timer(void *ctx)
 
 static int on_curl_timeout(CURLM *multi, long timeout_ms, void *ctx)
 {
-    struct http_client *client = ctx;
+    struct curl_multi *m = ctx;
+    struct loop *loop = m->client->loop;
 
     (void)multi;
     if (timeout_ms == 0) {
-        loop_at_turn_end(client->loop, &client->kick);
-        timer_cancel(client->loop, &client->timer);
+        loop_at_turn_end(loop, &m->kick);
+        timer_cancel(loop, &m->timer);
     } else if (timeout_ms > 0) {
-        timer_set_ms(client->loop, &client->timer, timeout_ms);
+        timer_set_ms(loop, &m->timer, timeout_ms);
     } else {
-        timer_cancel(client->loop, &client->timer);
+        timer_cancel(loop, &m->timer);
     }
     return 0;
 }
@@ -92,7 +91,7 @@ static void watch_register(struct watch *w, short events)
     w->registered = events;
     if (events == 0)
         return;
-    event_assign(&w->event, loop_base(w->client->loop), w->fd, (short)(events | EV_PERSIST),
+    event_assign(&w->event, loop_base(w->owner->client->loop), w->fd, (short)(events | EV_PERSIST),
                  on_socket_ready, w);
     event_add(&w->event, NULL);
 }
@@ -102,16 +101,16 @@ static void note_established(struct watch *w)
     if (w->established || !w->ours)
         return;
     w->established = true;
-    metric_set(METRIC_HTTP_CLIENT_CONNECTIONS, NULL, ++w->client->connections);
+    client_note_connection(w->owner->client, 1);
 }
 
 static void on_socket_ready(evutil_socket_t fd, short what, void *ctx)
 {
     struct watch *w = ctx;
-    struct http_client *client = w->client;
+    struct curl_multi *m = w->owner;
     int mask = 0;
 
-    loop_touch(client->loop);
+    loop_touch(m->client->loop);
     if ((what & ~w->wanted & (EV_READ | EV_WRITE)) != 0)
         watch_register(w, w->wanted); /* nobody consumes it: it would fire for ever */
     if ((what & w->wanted & EV_READ) != 0) {
@@ -121,30 +120,29 @@ static void on_socket_ready(evutil_socket_t fd, short what, void *ctx)
     if ((what & w->wanted & EV_WRITE) != 0)
         mask |= CURL_CSELECT_OUT;
     if (mask != 0)
-        drive(client, fd, mask);
+        drive(m, fd, mask);
 }
 
-static struct watch *watch_of(struct http_client *client, int fd)
+static struct watch *watch_of(struct curl_multi *m, int fd)
 {
     size_t at = (size_t)fd;
     struct watch *w;
 
-    if (at >= client->n_watches) {
-        size_t n = client->n_watches == 0 ? 256 : client->n_watches;
+    if (at >= m->n_watches) {
+        size_t n = m->n_watches == 0 ? 256 : m->n_watches;
         while (n <= at)
             n *= 2;
-        client->watches = xrealloc(client->watches, n * sizeof(struct watch *));
-        memset(client->watches + client->n_watches, 0,
-               (n - client->n_watches) * sizeof(struct watch *));
-        client->n_watches = n;
+        m->watches = xrealloc(m->watches, n * sizeof(struct watch *));
+        memset(m->watches + m->n_watches, 0, (n - m->n_watches) * sizeof(struct watch *));
+        m->n_watches = n;
     }
-    if (client->watches[at] == NULL) {
+    if (m->watches[at] == NULL) {
         w = xcalloc(1, sizeof(*w));
-        w->client = client;
+        w->owner = m;
         w->fd = fd;
-        client->watches[at] = w;
+        m->watches[at] = w;
     }
-    return client->watches[at];
+    return m->watches[at];
 }
 
 static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *socket_ctx)
@@ -180,127 +178,120 @@ static void note_opened(struct watch *w)
 
 static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockaddr *address)
 {
-    struct transfer *t = ctx;
-    struct http_client *client = t->client;
-    int fd;
+    struct curl_transfer *t = ctx;
+    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 
     (void)purpose;
-    if (t->dialer != NULL) {
-        fd = client_dialer_open(client, t->dialer, address, &t->open_error);
-    } else {
-        fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-        if (fd < 0)
-            error_set(&t->open_error,
-                      errno == EMFILE || errno == ENFILE ? ERR_OVERLOADED : ERR_UPSTREAM_CONNECT,
-                      "no socket for a connection to a peer: %s", strerror(errno));
-    }
-    if (fd < 0)
+    if (fd < 0) {
+        error_set(&t->open_error,
+                  errno == EMFILE || errno == ENFILE ? ERR_OVERLOADED : ERR_UPSTREAM_CONNECT,
+                  "no socket for a connection to a peer: %s", strerror(errno));
         return CURL_SOCKET_BAD;
-    note_opened(watch_of(client, fd));
+    }
+    note_opened(watch_of(t->base.client->curl, fd));
     return fd;
-}
-
-static int on_opened(void *ctx, curl_socket_t fd, curlsocktype purpose)
-{
-    struct transfer *t = ctx;
-    struct http_client *client = t->client;
-
-    (void)fd;
-    (void)purpose;
-    if (t->dialer == NULL)
-        return CURL_SOCKOPT_OK;
-    client_dialer_opened(client);
-    return CURL_SOCKOPT_ALREADY_CONNECTED;
 }
 
 static int on_close(void *ctx, curl_socket_t fd)
 {
-    struct http_client *client = ctx;
-    struct watch *w = watch_of(client, fd);
+    struct curl_multi *m = ctx;
+    struct watch *w = watch_of(m, fd);
 
     watch_register(w, 0);
     if (w->established)
-        metric_set(METRIC_HTTP_CLIENT_CONNECTIONS, NULL, --client->connections);
+        client_note_connection(m->client, -1);
     w->wanted = 0;
     w->ours = w->established = false;
     return close(fd);
 }
 
-void client_multi_equip(struct http_client *client, CURL *easy, struct transfer *t)
+void curl_multi_equip(struct curl_transfer *t)
 {
-    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
-    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, t);
-    curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_opened);
-    curl_easy_setopt(easy, CURLOPT_SOCKOPTDATA, t);
-    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, on_close);
-    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, client); /* outlives every transfer */
+    curl_easy_setopt(t->easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
+    curl_easy_setopt(t->easy, CURLOPT_OPENSOCKETDATA, t);
+    curl_easy_setopt(t->easy, CURLOPT_CLOSESOCKETFUNCTION, on_close);
+    curl_easy_setopt(t->easy, CURLOPT_CLOSESOCKETDATA, t->base.client->curl); /* outlives it */
 }
 
 /* ---- the multi handle ----------------------------------------------------------------------- */
 
-void client_multi_init(struct http_client *client, const struct http_client_options *options)
+struct curl_multi *curl_multi_of(struct http_client *client)
 {
-    long per_host = options->max_connections_per_host > 0 ? options->max_connections_per_host : 512;
-    long idle = options->max_idle_connections > 0 ? options->max_idle_connections
-                : per_host > 1024                 ? per_host
-                                                  : 1024;
+    struct curl_multi *m = client->curl;
 
+    if (m != NULL)
+        return m;
+    m = xcalloc(1, sizeof(*m));
+    client->curl = m;
+    m->client = client;
     PRE(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
-    client->multi = curl_multi_init();
-    PRE(client->multi != NULL);
-    timer_init(&client->timer, on_timer, client);
-    turn_hook_init(&client->kick, on_timer, client);
-    curl_multi_setopt(client->multi, CURLMOPT_SOCKETFUNCTION, on_curl_socket);
-    curl_multi_setopt(client->multi, CURLMOPT_SOCKETDATA, client);
-    curl_multi_setopt(client->multi, CURLMOPT_TIMERFUNCTION, on_curl_timeout);
-    curl_multi_setopt(client->multi, CURLMOPT_TIMERDATA, client);
-    curl_multi_setopt(client->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);
-    curl_multi_setopt(client->multi, CURLMOPT_MAX_HOST_CONNECTIONS, per_host);
+    m->multi = curl_multi_init();
+    PRE(m->multi != NULL);
+    timer_init(&m->timer, on_timer, m);
+    turn_hook_init(&m->kick, on_timer, m);
+    curl_multi_setopt(m->multi, CURLMOPT_SOCKETFUNCTION, on_curl_socket);
+    curl_multi_setopt(m->multi, CURLMOPT_SOCKETDATA, m);
+    curl_multi_setopt(m->multi, CURLMOPT_TIMERFUNCTION, on_curl_timeout);
+    curl_multi_setopt(m->multi, CURLMOPT_TIMERDATA, m);
+    curl_multi_setopt(m->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);
+    curl_multi_setopt(m->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)client->max_per_host);
     /* Unset, the cache shrinks to four times the running transfers and connections are thrown
      * away at the end of every burst. */
-    curl_multi_setopt(client->multi, CURLMOPT_MAXCONNECTS, idle);
+    curl_multi_setopt(m->multi, CURLMOPT_MAXCONNECTS, (long)client->max_idle);
+    return m;
 }
 
-void client_multi_fini(struct http_client *client)
+void curl_multi_free(struct curl_multi *m)
 {
-    curl_multi_cleanup(client->multi); /* closes the idle connections: the table is needed */
-    for (size_t i = 0; i < client->n_watches; i++) {
-        if (client->watches[i] != NULL)
-            watch_register(client->watches[i], 0);
-        free(client->watches[i]);
+    if (m == NULL)
+        return;
+    while (m->idle != NULL) {
+        struct curl_transfer *t = container_of(m->idle, struct curl_transfer, base);
+        m->idle = t->base.next;
+        curl_transfer_free(t);
     }
-    free(client->watches);
-    client_dialer_fini(client);
-    timer_cancel(client->loop, &client->timer);
-    turn_hook_cancel(&client->kick);
+    curl_multi_cleanup(m->multi); /* closes the idle connections: the table is needed */
+    for (size_t i = 0; i < m->n_watches; i++) {
+        if (m->watches[i] != NULL)
+            watch_register(m->watches[i], 0);
+        free(m->watches[i]);
+    }
+    free(m->watches);
+    timer_cancel(m->client->loop, &m->timer);
+    turn_hook_cancel(&m->kick);
+    free(m);
 }
 
-void client_multi_add(struct http_client *client, struct transfer *t)
+void curl_multi_add(struct curl_transfer *t)
 {
+    struct curl_multi *m = t->base.client->curl;
     CURLMcode code;
 
-    PRE(!client->inside);
-    client->inside = true;
-    code = curl_multi_add_handle(client->multi, t->easy);
-    client->inside = false;
+    PRE(!m->inside);
+    m->inside = true;
+    code = curl_multi_add_handle(m->multi, t->easy);
+    m->inside = false;
     POST(code == CURLM_OK);
 }
 
-void client_multi_remove(struct http_client *client, struct transfer *t)
+void curl_multi_remove(struct curl_transfer *t)
 {
+    struct curl_multi *m = t->base.client->curl;
     CURLMcode code;
 
-    PRE(!client->inside);
-    client->inside = true;
-    code = curl_multi_remove_handle(client->multi, t->easy);
-    client->inside = false;
+    PRE(!m->inside);
+    m->inside = true;
+    code = curl_multi_remove_handle(m->multi, t->easy);
+    m->inside = false;
     POST(code == CURLM_OK);
 }
 
-void client_multi_pause(struct http_client *client, CURL *easy, int bitmask)
+void curl_multi_pause(struct curl_transfer *t, int bitmask)
 {
-    PRE(!client->inside);
-    client->inside = true;
-    curl_easy_pause(easy, bitmask);
-    client->inside = false;
+    struct curl_multi *m = t->base.client->curl;
+
+    PRE(!m->inside);
+    m->inside = true;
+    curl_easy_pause(t->easy, bitmask);
+    m->inside = false;
 }

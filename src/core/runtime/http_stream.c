@@ -1,8 +1,8 @@
-/* Streamed exchanges. curl's callbacks fill a buffer and post; everything reaches the user from the
+/* Streamed exchanges. The transport's callbacks fill a buffer and post; everything reaches the user from the
  * ready queue: head, data, room for more, end, in this order within a turn.
  *
  * Down: at 64 KiB unread the exchange pauses, so that TCP holds the peer; it goes on when the user
- * has taken the data. Up: what http_stream_send queues is handed to curl as it asks; with nothing
+ * has taken the data. Up: what http_stream_send queues is handed to the transport as it asks; with nothing
  * queued the upload pauses until more is sent.
  * Failures: data that arrived before a break is delivered before on_end says so. */
 #include "core/runtime/http_client_transfer.h"
@@ -28,12 +28,11 @@ struct http_stream {
     struct buf out;  /* queued upload, from out_at */
     size_t out_at;
     uint64_t max_body, arrived;
-    int paused_bits; /* CURLPAUSE_*: what curl waits for us with */
     bool head_due, user_paused, upload_ended, upload_full, writable_due, over, cancelled;
     struct error error;
 };
 
-/* ---- below curl ----------------------------------------------------------------------------- */
+/* ---- below the transport -------------------------------------------------------------------- */
 
 static void stream_post(struct http_stream *s)
 {
@@ -48,24 +47,21 @@ static void stream_head(void *ctx)
     stream_post(s);
 }
 
-static size_t stream_body(void *ctx, const char *bytes, size_t len)
+static bool stream_body(void *ctx, const char *bytes, size_t len)
 {
     struct http_stream *s = ctx;
 
     if (s->max_body > 0 && s->arrived + len > s->max_body) {
         transfer_refuse(s->transfer, ERR_UPSTREAM_PROTOCOL, "the answer is larger than is taken");
-        return 0;
-    }
-    if (s->data.len >= HOLD_MAX) {
-        s->paused_bits |= CURLPAUSE_RECV;
-        s->transfer->paused = true;
-        return CURL_WRITEFUNC_PAUSE;
+        return false;
     }
     s->arrived += len;
     buf_add(&s->data, bytes, len);
+    if (s->data.len >= HOLD_MAX)
+        transfer_hold(s->transfer);
     if (!s->user_paused)
         stream_post(s);
-    return len;
+    return true;
 }
 
 static size_t stream_queued(const struct http_stream *s)
@@ -82,10 +78,9 @@ static size_t stream_upload(void *ctx, char *to, size_t room)
     if (n == 0) {
         if (s->upload_ended)
             return 0;
-        s->paused_bits |= CURLPAUSE_SEND;
         s->writable_due = true;
         stream_post(s);
-        return CURL_READFUNC_PAUSE;
+        return UPLOAD_WAIT;
     }
     memcpy(to, s->out.data + s->out_at, n);
     s->out_at += n;
@@ -140,16 +135,17 @@ static void stream_dispose(struct http_stream *s)
     loop_defer_free(s->client->loop, stream_free, s);
 }
 
-static void stream_unpause(struct http_stream *s, int bits)
+/* Room again for what the transport holds back. */
+static void stream_go_on(struct http_stream *s)
 {
-    if ((s->paused_bits & bits) == 0 || s->over)
-        return;
-    s->paused_bits &= ~bits;
-    if ((bits & CURLPAUSE_RECV) != 0) {
-        s->transfer->paused = false;
-        s->transfer->active_us = loop_now_us(s->client->loop);
-    }
-    client_multi_pause(s->client, s->transfer->easy, s->paused_bits);
+    if (!s->over)
+        transfer_go_on(s->transfer);
+}
+
+static void stream_more_upload(struct http_stream *s)
+{
+    if (!s->over)
+        transfer_more_upload(s->transfer);
 }
 
 static void deliver_head(struct http_stream *s)
@@ -161,7 +157,7 @@ static void deliver_head(struct http_stream *s)
     s->events->on_head(s->ctx, &head);
     /* After an error curl drops the rest of the upload, but a paused one keeps it waiting. */
     if (!s->cancelled && head.status >= 400)
-        stream_unpause(s, CURLPAUSE_SEND);
+        stream_more_upload(s);
 }
 
 static void deliver_data(struct http_stream *s)
@@ -171,7 +167,7 @@ static void deliver_data(struct http_stream *s)
         return;
     buf_clear(&s->data);
     if (!s->user_paused)
-        stream_unpause(s, CURLPAUSE_RECV);
+        stream_go_on(s);
 }
 
 static void deliver_end(struct http_stream *s)
@@ -235,7 +231,7 @@ struct http_stream *http_stream_open(struct http_client *client, const struct ht
     s->max_body = request->max_body;
     task_init(&s->task, stream_run, s);
     copy = copy_request(s->arena, request);
-    s->transfer = transfer_take(client, &stream_owner, s);
+    s->transfer = transfer_take(client, copy, &stream_owner, s);
     if (!transfer_begin(s->transfer, copy, upload ? upload_len : UPLOAD_NONE, 0, &s->error)) {
         s->over = true;
         stream_post(s);
@@ -255,7 +251,7 @@ size_t http_stream_send(struct http_stream *s, const void *bytes, size_t len)
     if (queued > HOLD_MAX)
         s->upload_full = true;
     if (queued > 0)
-        stream_unpause(s, CURLPAUSE_SEND);
+        stream_more_upload(s);
     return queued;
 }
 
@@ -264,7 +260,7 @@ void http_stream_send_end(struct http_stream *s)
     PRE(!s->cancelled);
     s->upload_ended = true;
     s->writable_due = false;
-    stream_unpause(s, CURLPAUSE_SEND);
+    stream_more_upload(s);
 }
 
 void http_stream_pause(struct http_stream *s)
@@ -278,7 +274,7 @@ void http_stream_resume(struct http_stream *s)
         return;
     s->user_paused = false;
     if (s->data.len == 0)
-        stream_unpause(s, CURLPAUSE_RECV);
+        stream_go_on(s);
     stream_post(s);
 }
 

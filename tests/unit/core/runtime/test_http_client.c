@@ -1,4 +1,4 @@
-/* http_fetch against a scripted server on the same loop: pooling, the POST that must not go out
+/* http_fetch against a scripted server on the same loop, over either transport: pooling, the POST that must not go out
  * twice, every way an answer can break, the clocks, cancellation, and where errors say that the
  * remote effect may have taken place. Real clock: curl has no other. */
 #include "core/runtime/http_client.h"
@@ -20,11 +20,19 @@ static struct loop *loop;
 static struct http_client *client;
 static struct script_server *server;
 
+/* The same suite runs over each transport (tests/CMakeLists.txt). */
+static bool over_curl(void)
+{
+    const char *transport = getenv("HTTP_CLIENT_TRANSPORT");
+
+    return transport != NULL && strcmp(transport, "curl") == 0;
+}
+
 static void set_up(void)
 {
     signal(SIGPIPE, SIG_IGN);
     loop = loop_new(NULL);
-    client = http_client_new(loop, NULL);
+    client = http_client_new(loop, &(struct http_client_options){.curl_only = over_curl()});
 }
 
 static void tear_down(void)
@@ -377,7 +385,10 @@ Test(http_client, a_post_without_body_is_sent_once_too)
     serve(dies_on_reuse, &seen);
     fetch((struct http_request){.url = url("/warm")});
     o = fetch((struct http_request){.method = "POST", .url = url("/create")});
-    cr_assert(eq(int, o.error.code, ERR_NONE), "it goes out on a new connection");
+    if (over_curl())
+        cr_assert(eq(int, o.error.code, ERR_NONE), "it goes out on a new connection");
+    else
+        cr_assert(eq(int, o.error.admitted, ADMITTED_UNKNOWN));
     cr_assert(eq(int, seen, 1));
 }
 
@@ -671,6 +682,167 @@ Test(http_client, the_ops_deadline_cuts_and_says_that_the_effect_is_unknown)
     op_set_deadline_ms(&g->op, 50, "reading");
     finish(&o);
     cr_assert(eq(int, o.error.admitted, ADMITTED_NO), "a GET has no effect");
+}
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+static void client_with(struct http_client_options options)
+{
+    options.curl_only = over_curl();
+    http_client_free(client);
+    client = http_client_new(loop, &options);
+}
+
+Test(http_client, above_the_limit_exchanges_queue)
+{
+    enum { N = 9 };
+    struct outcome o[N], fresh;
+    struct getter *g[N];
+
+    client_with((struct http_client_options){.max_connections_per_host = 2});
+    serve(echo, NULL);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < N; i++)
+            g[i] = start((struct http_request){.url = url("/q")}, &o[i]);
+        loop_turn(loop, false);
+        op_cancel(&g[4]->op, "waited long enough");
+        for (int i = 0; i < N; i++) {
+            finish(&o[i]);
+            cr_assert(eq(int, o[i].error.code, i == 4 ? ERR_CANCELLED : ERR_NONE), "%s",
+                      o[i].error.message);
+        }
+        cr_assert(eq(int, script_server_connections(server), 2));
+        cr_assert(le(int, script_server_open(server), 2));
+    }
+    fresh = fetch((struct http_request){.url = url("/q"), .fresh = true});
+    cr_assert(eq(int, fresh.error.code, ERR_NONE), "an idle one makes room");
+    cr_assert(eq(int, script_server_connections(server), 3));
+}
+
+Test(http_client, a_queued_exchange_has_its_deadline)
+{
+    struct outcome hog, late;
+
+    client_with((struct http_client_options){.max_connections_per_host = 1});
+    serve(never, NULL);
+    start((struct http_request){.url = url("/"), .total_timeout_ms = 200}, &hog);
+    settle(3);
+    start((struct http_request){.method = "POST", .url = url("/"), .total_timeout_ms = 20}, &late);
+    finish(&late);
+    cr_assert(eq(int, late.error.code, ERR_DEADLINE));
+    cr_assert(eq(int, late.error.admitted, ADMITTED_NO), "it was never sent");
+    finish(&hog);
+}
+
+Test(http_client, idle_connections_end_by_number)
+{
+    struct outcome o[6];
+
+    client_with((struct http_client_options){.max_idle_connections = 2});
+    serve(echo, NULL);
+    for (int i = 0; i < 6; i++)
+        start((struct http_request){.url = url("/")}, &o[i]);
+    for (int i = 0; i < 6; i++)
+        finish(&o[i]);
+    while (script_server_open(server) > 2)
+        loop_turn(loop, true);
+    cr_assert(eq(int, script_server_connections(server), 6));
+}
+
+Test(http_client, idle_connections_end_by_age)
+{
+    if (over_curl()) /* which only looks when it needs one */
+        cr_skip_test("libcurl keeps them until then");
+    client_with((struct http_client_options){.max_idle_ms = 20});
+    serve(echo, NULL);
+    fetch((struct http_request){.url = url("/")});
+    cr_assert(eq(int, script_server_open(server), 1));
+    while (script_server_open(server) > 0)
+        loop_turn(loop, true);
+    cr_assert(eq(dbl, metric_value(METRIC_HTTP_CLIENT_CONNECTIONS, NULL), 0));
+}
+
+Test(http_client, a_close_by_the_peer_is_seen_while_idle)
+{
+    if (over_curl())
+        cr_skip_test("libcurl looks when it needs one");
+    serve(closes_idle, NULL);
+    fetch((struct http_request){.url = url("/")});
+    while (metric_value(METRIC_HTTP_CLIENT_CONNECTIONS, NULL) > 0)
+        loop_turn(loop, true);
+}
+
+/* The peer closes in the very turn in which the connection is taken: the loop has not told yet. */
+Test(http_client, a_post_asks_whether_the_kept_connection_still_stands)
+{
+    struct outcome o;
+    struct getter *g;
+
+    serve(closes_idle, NULL);
+    for (int i = 0; i < 5; i++) {
+        /* both ends in one process: the answer and the close are there before the next turn */
+        g = start((struct http_request){.url = url("/")}, &o);
+        (void)g;
+        finish(&o);
+        o = fetch(
+            (struct http_request){.method = "POST", .url = url("/"), .body = "x", .body_len = 1});
+        cr_assert(eq(int, o.error.code, ERR_NONE), "%s", o.error.message);
+    }
+    cr_assert(eq(int, script_server_requests(server), 10));
+}
+
+static void show_host(void *ctx, struct script_conn *c, const struct script_request *r)
+{
+    const char *host = strstr(r->head, "\r\nHost: ");
+
+    (void)ctx;
+    script_reply(c, 200, "", host != NULL ? host + 8 : "none");
+}
+
+static const char *by_name(const char *path)
+{
+    static char text[128];
+
+    snprintf(text, sizeof(text), "http://localhost%s", strrchr(url(path), ':'));
+    return text;
+}
+
+Test(http_client, a_name_is_looked_up_and_all_its_addresses_are_tried)
+{
+    serve(show_host, NULL); /* on 127.0.0.1 alone; `localhost` is often ::1 first */
+    for (int i = 0; i < 3; i++) {
+        struct outcome o = fetch((struct http_request){.url = by_name("/")});
+        cr_assert(eq(int, o.status, 200), "%s", o.error.message);
+        cr_assert(strncmp(o.body, "localhost:", 10) == 0, "%s", o.body);
+    }
+    cr_assert(eq(int, script_server_connections(server), 1));
+}
+
+Test(http_client, cancel_while_a_name_is_looked_up)
+{
+    serve(echo, NULL);
+    for (int turns = 0; turns < 4; turns++) {
+        struct outcome o;
+        struct getter *g;
+        client_with((struct http_client_options){0}); /* knows no names yet */
+        g = start((struct http_request){.url = by_name("/")}, &o);
+        for (int i = 0; i < turns; i++)
+            loop_turn(loop, false);
+        op_cancel(&g->op, "gone");
+        finish(&o);
+        cr_assert(o.error.code == ERR_CANCELLED || o.status == 200);
+    }
+}
+
+Test(http_client, a_name_that_nobody_knows)
+{
+    char there[128];
+    struct outcome o;
+
+    snprintf(there, sizeof(there), "http://%070d.invalid/", 1);
+    o = fetch((struct http_request){.method = "POST", .url = there});
+    cr_assert(eq(int, o.error.code, ERR_UPSTREAM_CONNECT), "%s", o.error.message);
+    cr_assert(eq(int, o.error.admitted, ADMITTED_NO));
 }
 
 /* ---- connecting ----------------------------------------------------------------------------- */

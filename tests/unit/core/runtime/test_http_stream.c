@@ -18,11 +18,19 @@ static struct loop *loop;
 static struct http_client *client;
 static struct script_server *server;
 
+/* The same suite runs over each transport (tests/CMakeLists.txt). */
+static bool over_curl(void)
+{
+    const char *transport = getenv("HTTP_CLIENT_TRANSPORT");
+
+    return transport != NULL && strcmp(transport, "curl") == 0;
+}
+
 static void set_up(void)
 {
     signal(SIGPIPE, SIG_IGN);
     loop = loop_new(NULL);
-    client = http_client_new(loop, NULL);
+    client = http_client_new(loop, &(struct http_client_options){.curl_only = over_curl()});
 }
 
 static void tear_down(void)

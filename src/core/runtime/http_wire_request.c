@@ -1,0 +1,182 @@
+/* From struct http_request to a target and the bytes of a head. */
+#include "core/runtime/http_wire.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+struct target {
+    const char *host; /* within the URL; without brackets */
+    size_t host_len;
+    const char *authority; /* as written, for the Host header */
+    size_t authority_len;
+    const char *path;
+    size_t path_len;
+    uint16_t port;
+};
+
+static bool is_host_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
+           (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+static bool read_port(const char *at, const char *end, uint16_t *ret)
+{
+    uint32_t port = 0;
+
+    for (const char *p = at; p < end; p++) {
+        if (*p < '0' || *p > '9')
+            return false;
+        port = port * 10 + (uint32_t)(*p - '0');
+        if (port > 65535)
+            return false;
+    }
+    *ret = (uint16_t)(at == end ? 80 : port); /* "host:" is allowed (RFC 3986 §3.2.3) */
+    return *ret != 0;
+}
+
+/* RFC 3986 §3, what we use of it. User names, escapes and zones in the authority are left to
+ * libcurl, and so is all that is malformed: it says what is wrong. */
+static bool target_read(const char *url, struct target *ret)
+{
+    const char *at, *end;
+
+    if (strncasecmp(url, "http://", 7) != 0)
+        return false;
+    ret->authority = at = url + 7;
+    if (*at == '[') {
+        ret->host = ++at;
+        while ((*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'f') ||
+               (*at >= 'A' && *at <= 'F') || *at == ':' || *at == '.')
+            at++;
+        ret->host_len = (size_t)(at - ret->host);
+        if (*at++ != ']')
+            return false;
+    } else {
+        ret->host = at;
+        while (is_host_char(*at))
+            at++;
+        ret->host_len = (size_t)(at - ret->host);
+    }
+    ret->authority_len = (size_t)(at - ret->authority);
+    ret->port = 80;
+    if (*at == ':') {
+        end = at + 1 + strspn(at + 1, "0123456789");
+        if (!read_port(at + 1, end, &ret->port))
+            return false;
+        at = end;
+        if (ret->port != 80)
+            ret->authority_len = (size_t)(at - ret->authority);
+    }
+    ret->path = at;
+    ret->path_len = strcspn(at, "#");
+    return ret->host_len > 0 && ret->host_len <= WIRE_HOST_MAX &&
+           (*at == '\0' || *at == '/' || *at == '?' || *at == '#');
+}
+
+bool wire_carries(const struct http_client *client, const struct http_request *request)
+{
+    struct target target;
+
+    if (client->curl_only && request->dialer == NULL)
+        return false;
+    if (client->proxy != NULL && request->dialer == NULL && request->unix_socket == NULL)
+        return false;
+    return target_read(request->url, &target) && memchr(target.path, ' ', target.path_len) == NULL;
+}
+
+/* ---- the origin ------------------------------------------------------------------------------ */
+
+static bool find_origin(struct wire_transfer *t, struct error *err)
+{
+    char key[WIRE_HOST_MAX + 128];
+    size_t len;
+    const char *name;
+
+    if (t->dialer == NULL && t->unix_socket == NULL) {
+        key[0] = 't';
+        key[1] = (char)(t->port >> 8);
+        key[2] = (char)(t->port & 0xff);
+        memcpy(key + 3, t->host, t->host_len);
+        len = t->host_len + 3;
+    } else {
+        name = t->dialer != NULL ? t->dialer->key : t->unix_socket;
+        len = strlen(name) + 1;
+        if (len > sizeof(key)) {
+            error_set(err, ERR_BAD_REQUEST, "the name of a socket or tunnel for %s is too long",
+                      t->base.peer);
+            return false;
+        }
+        key[0] = t->dialer != NULL ? 'd' : 'u';
+        memcpy(key + 1, name, len - 1);
+    }
+    t->origin = wire_origin_hold(t->base.client->wire, key, len);
+    return true;
+}
+
+/* ---- the head -------------------------------------------------------------------------------- */
+
+static void add_length(struct buf *out, uint64_t length)
+{
+    char digits[24], *at = digits + sizeof(digits);
+
+    buf_adds(out, "Content-Length: ");
+    do
+        *--at = (char)('0' + length % 10);
+    while ((length /= 10) > 0);
+    buf_add(out, at, (size_t)(digits + sizeof(digits) - at));
+    buf_add(out, "\r\n", 2);
+}
+
+static void write_head(struct wire_transfer *t, const struct http_request *request,
+                       const struct target *target)
+{
+    struct buf *out = &t->out;
+
+    buf_clear(out);
+    buf_adds(out, request->method);
+    buf_addc(out, ' ');
+    if (target->path_len == 0 || *target->path != '/')
+        buf_addc(out, '/');
+    buf_add(out, target->path, target->path_len);
+    buf_adds(out, " HTTP/1.1\r\nHost: ");
+    buf_add(out, target->authority, target->authority_len);
+    buf_adds(out, "\r\nUser-Agent: " HTTP_USER_AGENT "\r\n");
+    for (size_t i = 0; i < request->n_headers; i++) {
+        const struct http_header *h = &request->headers[i];
+        if (http_is_own_header(h->name) || strcasecmp(h->name, "host") == 0)
+            continue;
+        buf_adds(out, h->name);
+        buf_add(out, ": ", h->value[0] != '\0' ? 2 : 1);
+        buf_adds(out, h->value);
+        buf_add(out, "\r\n", 2);
+    }
+    if (t->base.form == FORM_MEMORY)
+        add_length(out, t->base.body_len);
+    else if (t->base.form == FORM_UPLOAD && t->base.upload_len >= 0)
+        add_length(out, (uint64_t)t->base.upload_len);
+    else if (t->base.form == FORM_UPLOAD)
+        buf_adds(out, "Transfer-Encoding: chunked\r\n");
+    buf_add(out, "\r\n", 2);
+}
+
+bool wire_prepare(struct transfer *base, const struct http_request *request, struct error *err)
+{
+    struct wire_transfer *t = container_of(base, struct wire_transfer, base);
+    struct target target;
+
+    PRE(target_read(request->url, &target)); /* wire_carries has said so */
+    t->dialer = request->dialer;
+    t->unix_socket = request->unix_socket;
+    t->host = target.host;
+    t->host_len = target.host_len;
+    t->port = target.port;
+    t->fresh = request->fresh;
+    t->uploaded = 0;
+    t->sent = t->repeated = t->upload_over = false;
+    if (!find_origin(t, err))
+        return false;
+    write_head(t, request, &target);
+    return true;
+}
