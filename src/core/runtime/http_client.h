@@ -1,5 +1,5 @@
 /* HTTP/1.1 client: one exchange is one wait of an op. Plain http goes over our own sockets on the
- * loop, https and proxies over libcurl (docs/adr/0009): to the caller they are the same.
+ * loop, https and proxies over libcurl (docs/adr/0010): to the caller they are the same.
  *
  * Connections are pooled per origin and kept alive. Redirects are never followed. Environment
  * proxies are ignored; a proxy is used only when the client was made with one. A request that is

@@ -1,4 +1,4 @@
-/* Inside of the HTTP client: the transport for plain http on sockets of our own (docs/adr/0009).
+/* Inside of the HTTP client: the transport for plain http on sockets of our own (docs/adr/0010).
  *
  *   http_wire.c          an exchange on its connection: send, read, end
  *   http_wire_pool.c     connections by origin: idle ones, limits, who waits for one
