@@ -18,7 +18,7 @@ struct known_op {
 
 static struct {
     struct loop *loop;
-    struct metric_series *turns;
+    struct metric_series *turns, *turns_cpu;
     int64_t logged_ms;
     struct known_op known[KNOWN_OPS]; /* by the type's address; the last one of a slot stays */
 } seen;
@@ -54,23 +54,26 @@ static void on_op(void *ctx, const struct op *op)
     }
 }
 
-static void on_turn(void *ctx, int64_t turn_us)
+static void on_turn(void *ctx, int64_t turn_us, int64_t cpu_us)
 {
-    char text[24];
+    char turn[24], cpu[24];
 
     (void)ctx;
     metric_series_observe_us(seen.turns, turn_us);
+    metric_series_observe_us(seen.turns_cpu, cpu_us);
     if (turn_us < SLOW_TURN_US || loop_now_ms(seen.loop) - seen.logged_ms < SLOW_LOG_INTERVAL_MS)
         return;
     seen.logged_ms = loop_now_ms(seen.loop);
-    snprintf(text, sizeof(text), "%lld", (long long)turn_us);
-    LOG_WITH(LOG_WARN, "slow turn of the event loop", {"turn_us", text});
+    snprintf(turn, sizeof(turn), "%lld", (long long)turn_us);
+    snprintf(cpu, sizeof(cpu), "%lld", (long long)cpu_us);
+    LOG_WITH(LOG_WARN, "slow turn of the event loop", {"turn_us", turn}, {"cpu_us", cpu});
 }
 
 void observe_loop(struct loop *loop)
 {
     seen.loop = loop;
     seen.turns = metric_series(METRIC_LOOP_TURN_SECONDS, NULL);
+    seen.turns_cpu = metric_series(METRIC_LOOP_TURN_CPU_SECONDS, NULL);
     seen.logged_ms = -SLOW_LOG_INTERVAL_MS;
     op_set_observer(on_op, NULL);
     loop_set_turn_observer(loop, on_turn, NULL);

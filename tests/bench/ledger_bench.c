@@ -334,9 +334,10 @@ static void collect_all(struct bench *bench, struct bare *bare, int retired)
 
 static int64_t longest_us;
 
-static void note_turn(void *ctx, int64_t turn_us)
+static void note_turn(void *ctx, int64_t turn_us, int64_t cpu_us)
 {
     (void)ctx;
+    (void)cpu_us;
     if (turn_us > longest_us)
         longest_us = turn_us;
 }

@@ -165,12 +165,17 @@ async def many(server, binding, count, parallel):
     await asyncio.gather(*(worker() for _ in range(parallel)))
 
 
-def longest_turn_ms(server) -> str:
-    """The smallest bucket bound of the turn histogram that holds every turn."""
+def turn_counts(server, metric: str) -> dict[str, int]:
+    """Turns so far, by bucket bound, cumulative."""
     text = server.http.get("/metrics").text
-    rows = re.findall(r'bindery_loop_turn_seconds_bucket\{le="([^"]+)"\} (\d+)', text)
-    total = int(rows[-1][1])
-    bound = next(le for le, count in rows if int(count) == total)
+    rows = re.findall(metric + r'_bucket\{le="([^"]+)"\} (\d+)', text)
+    return {bound: int(count) for bound, count in rows}
+
+
+def longest_ms(before: dict[str, int], after: dict[str, int]) -> str:
+    """The smallest bucket bound that holds every turn between the two."""
+    total = after["+Inf"] - before["+Inf"]
+    bound = next(le for le in after if after[le] - before[le] == total)
     return bound if bound == "+Inf" else f"{float(bound) * 1000:g} ms"
 
 
@@ -235,6 +240,8 @@ def main() -> int:
                 "",
             )
         )
+        turn = "bindery_loop_turn_seconds", "bindery_loop_turn_cpu_seconds"
+        turns_before = [turn_counts(server, metric) for metric in turn]
         churn = subprocess.run(
             [
                 options.bindery,
@@ -252,9 +259,12 @@ def main() -> int:
             capture_output=True,
             text=True,
         )
-        rows.append(
-            ("longest loop turn, 128 clients churning leases", longest_turn_ms(server), "< 20 ms")
+        longest, longest_cpu = (
+            longest_ms(before, turn_counts(server, metric))
+            for metric, before in zip(turn, turns_before)
         )
+        rows.append(("longest loop turn, 128 clients churning leases", longest, "< 20 ms"))
+        rows.append(("… of which on a processor, at most", longest_cpu, ""))
         print(churn.stdout.strip() or churn.stderr.strip(), file=sys.stderr)
         server.stop()
     finally:

@@ -156,6 +156,10 @@ def test_memory_stays_in_its_binding(places):
     assert status == "exited" and output.strip() != str(290 << 20)
 
 
+def test_jobs_give_way_to_the_service(places):
+    assert complete(places(BINDERY_JOB_NICE="7").binding("a"), "nice") == ("exited", 0, "7\n")
+
+
 def test_ordinary_work(places):
     """What agents do all day must work under every isolation."""
     a = places().binding("a")

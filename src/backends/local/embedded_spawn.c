@@ -149,6 +149,7 @@ void embedded_environment(struct buf *out, const struct embedded_options *option
     add_number(out, "BINDERY_JOB_MAX_PROCESSES", c->job_max_processes);
     add_number(out, "BINDERY_JOB_MAX_MEMORY_MIB", c->job_max_memory_mib);
     add_number(out, "BINDERY_JOB_MAX_OPEN_FILES", c->job_max_open_files);
+    add_number(out, "BINDERY_JOB_NICE", c->job_nice);
     add_number(out, "BINDERY_JOB_MAX_OUTPUT_MIB", c->job_max_output_mib);
     add_number(out, "BINDERY_JOB_MAX_RUNNING", c->job_max_count);
     add_seconds(out, "BINDERY_JOB_GC_SECONDS", c->job_gc_interval_ms);

@@ -104,6 +104,10 @@ static rlim_t process_limit(const struct jail *jail)
 
 static void set_limits(const struct jail *jail, int status_fd)
 {
+    /* Everybody may lower himself; and whoever cannot be lowered further runs as low as he can. */
+    errno = 0;
+    if (jail->limits.nice > 0 && nice((int)jail->limits.nice) == -1 && errno != 0)
+        refuse(status_fd, "priority", strerror(errno));
     set_limit(status_fd, RLIMIT_CORE, "core limit", 0);
     if (jail->limits.max_open_files > 0)
         set_limit(status_fd, RLIMIT_NOFILE, "open file limit", (rlim_t)jail->limits.max_open_files);
@@ -235,6 +239,7 @@ void jail_encode(const struct jail *jail, struct buf *out)
     put_number(out, jail->limits.max_processes);
     put_number(out, jail->limits.max_memory_bytes);
     put_number(out, jail->limits.max_open_files);
+    put_number(out, jail->limits.nice);
     put_text(out, jail->home);
     put_text(out, jail->workspace);
     put_text(out, jail->temporary);
@@ -296,6 +301,7 @@ bool jail_decode(const char *bytes, size_t len, struct arena *arena, struct jail
     jail.limits.max_processes = get_number(&r);
     jail.limits.max_memory_bytes = get_number(&r);
     jail.limits.max_open_files = get_number(&r);
+    jail.limits.nice = get_number(&r);
     jail.home = get_text(&r, arena);
     jail.workspace = get_text(&r, arena);
     jail.temporary = get_text(&r, arena);

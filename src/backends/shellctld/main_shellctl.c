@@ -122,6 +122,7 @@ static void read_config(const struct config *config, struct daemon_options *ret)
         .max_processes = config->job_max_processes,
         .max_memory_bytes = config->job_max_memory_mib * MIB,
         .max_open_files = config->job_max_open_files,
+        .nice = config->job_nice,
         .max_output_bytes = config->job_max_output_mib * MIB,
     };
     ret->max_live = (size_t)config->job_max_count;

@@ -87,6 +87,7 @@ bool runner_spec_write(const char *job_dir, const struct runner_spec *spec,
     json_member_int(&w, "max_processes", spec->limits.max_processes);
     json_member_int(&w, "max_memory_bytes", spec->limits.max_memory_bytes);
     json_member_int(&w, "max_open_files", spec->limits.max_open_files);
+    json_member_int(&w, "nice", spec->limits.nice);
     json_member_int(&w, "max_output_bytes", spec->limits.max_output_bytes);
     write_isolation(&w, iso);
     json_object_finish(&w);
@@ -159,6 +160,7 @@ bool runner_spec_read(const char *job_dir, struct arena *arena, struct runner_sp
     spec.limits.max_processes = json_read_int(&r, "max_processes", true, 0, 0, INT64_MAX);
     spec.limits.max_memory_bytes = json_read_int(&r, "max_memory_bytes", true, 0, 0, INT64_MAX);
     spec.limits.max_open_files = json_read_int(&r, "max_open_files", true, 0, 0, INT64_MAX);
+    spec.limits.nice = json_read_int(&r, "nice", true, 0, 0, 19);
     spec.limits.max_output_bytes = json_read_int(&r, "max_output_bytes", true, 0, 0, INT64_MAX);
     if (json_read_object(&r, "isolation", true, &iso))
         read_isolation(&iso, &spec.isolation);

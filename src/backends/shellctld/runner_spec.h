@@ -25,6 +25,7 @@ struct runner_limits {
     int64_t max_processes;
     int64_t max_memory_bytes;
     int64_t max_open_files;   /* per process */
+    int64_t nice;             /* added to the daemon's own; 0 = none */
     int64_t max_output_bytes; /* kept of output.log and of stderr.log each */
 };
 

@@ -10,7 +10,7 @@
 
 enum {
     READY_RUNS_MAX = 20000, /* tasks of one turn; the rest runs in the next, after a poll */
-    TURN_BUDGET_US = 10000, /* likewise, measured every LOOK_EVERY tasks or timers */
+    TURN_BUDGET_US = 5000,  /* likewise, measured every LOOK_EVERY tasks or timers */
     LOOK_EVERY = 32,
 };
 
@@ -41,7 +41,8 @@ struct loop {
     size_t n_frees, cap_frees;
 
     struct loop_stats stats;
-    void (*observe)(void *ctx, int64_t turn_us);
+    int64_t cpu_us; /* the thread's, at the end of the last turn */
+    void (*observe)(void *ctx, int64_t turn_us, int64_t cpu_us);
     void *observe_ctx;
 };
 
@@ -212,6 +213,7 @@ struct loop *loop_new(const struct loop_options *options)
     } else {
         loop->now_us = clock_us(CLOCK_MONOTONIC);
     }
+    loop->cpu_us = clock_us(CLOCK_THREAD_CPUTIME_ID);
     return loop;
 }
 
@@ -257,10 +259,24 @@ static void wakeup_arm(struct loop *loop)
     loop->wakeup_due_us = due_us;
 }
 
+static void watch_turn(struct loop *loop)
+{
+    struct loop_stats *stats = &loop->stats;
+    int64_t cpu_us = clock_us(CLOCK_THREAD_CPUTIME_ID);
+
+    stats->last_turn_us = clock_us(CLOCK_MONOTONIC) - loop->turn_started_us;
+    stats->last_turn_cpu_us = cpu_us - loop->cpu_us;
+    loop->cpu_us = cpu_us;
+    stats->turns++;
+    if (stats->last_turn_us > stats->longest_turn_us)
+        stats->longest_turn_us = stats->last_turn_us;
+    if (loop->observe != NULL)
+        loop->observe(loop->observe_ctx, stats->last_turn_us, stats->last_turn_cpu_us);
+}
+
 void loop_turn(struct loop *loop, bool may_block)
 {
     bool block = may_block && list_empty(&loop->ready) && list_empty(&loop->hooks);
-    int64_t turn_us;
 
     PRE(!loop->in_turn);
     loop->in_turn = true;
@@ -275,13 +291,7 @@ void loop_turn(struct loop *loop, bool may_block)
     ready_run(loop);
     hooks_run(loop);
     frees_run(loop);
-    turn_us = clock_us(CLOCK_MONOTONIC) - loop->turn_started_us;
-    loop->stats.turns++;
-    loop->stats.last_turn_us = turn_us;
-    if (turn_us > loop->stats.longest_turn_us)
-        loop->stats.longest_turn_us = turn_us;
-    if (loop->observe != NULL)
-        loop->observe(loop->observe_ctx, turn_us);
+    watch_turn(loop);
     loop->in_turn = false;
 }
 
@@ -361,8 +371,8 @@ const struct loop_stats *loop_stats(const struct loop *loop)
     return &loop->stats;
 }
 
-void loop_set_turn_observer(struct loop *loop, void (*observe)(void *ctx, int64_t turn_us),
-                            void *ctx)
+void loop_set_turn_observer(struct loop *loop,
+                            void (*observe)(void *ctx, int64_t turn_us, int64_t cpu_us), void *ctx)
 {
     loop->observe = observe;
     loop->observe_ctx = ctx;

@@ -130,10 +130,13 @@ struct loop_stats {
     uint64_t turns;
     int64_t longest_turn_us;
     int64_t last_turn_us;
+    int64_t last_turn_cpu_us; /* of which the thread had a processor; with the poll before it */
 };
 
 const struct loop_stats *loop_stats(const struct loop *loop);
 
-/** Called at the end of every turn with its length; for the histogram and for slow-turn logs. */
-void loop_set_turn_observer(struct loop *loop, void (*observe)(void *ctx, int64_t turn_us),
-                            void *ctx);
+/** Called at the end of every turn with its length and its processor time: what the length has beyond
+ * that, the thread was kept waiting, for a processor or in a call that blocks. For histograms and
+ * slow-turn logs. */
+void loop_set_turn_observer(struct loop *loop,
+                            void (*observe)(void *ctx, int64_t turn_us, int64_t cpu_us), void *ctx);

@@ -420,18 +420,42 @@ Test(loop_real, endless_work_still_lets_the_turn_end)
     task_cancel(&spinner);
 }
 
-static int64_t observed_us;
+struct observed {
+    int64_t turn_us, cpu_us;
+};
 
-static void observe(void *ctx, int64_t turn_us)
+static void observe(void *ctx, int64_t turn_us, int64_t cpu_us)
 {
-    *(int64_t *)ctx = turn_us;
+    *(struct observed *)ctx = (struct observed){turn_us, cpu_us};
 }
 
 Test(loop_real, the_watchdog_sees_every_turn)
 {
-    observed_us = -1;
-    loop_set_turn_observer(loop, observe, &observed_us);
+    struct observed observed = {-1, -1};
+
+    loop_set_turn_observer(loop, observe, &observed);
     loop_turn(loop, false);
-    cr_assert(ge(i64, observed_us, 0));
-    cr_assert(eq(i64, observed_us, loop_stats(loop)->last_turn_us));
+    cr_assert(ge(i64, observed.turn_us, 0));
+    cr_assert(eq(i64, observed.turn_us, loop_stats(loop)->last_turn_us));
+}
+
+static void sleep_long(void *ctx)
+{
+    (void)ctx;
+    usleep(50000);
+}
+
+/* A turn that blocks is long and takes no processor. */
+Test(loop_real, the_watchdog_tells_work_from_waiting)
+{
+    struct observed observed = {-1, -1};
+    struct task sleeper;
+
+    loop_set_turn_observer(loop, observe, &observed);
+    task_init(&sleeper, sleep_long, NULL);
+    loop_post(loop, &sleeper);
+    loop_turn(loop, false);
+    cr_assert(ge(i64, observed.turn_us, 50000));
+    cr_assert(ge(i64, observed.cpu_us, 0));
+    cr_assert(lt(i64, observed.cpu_us, observed.turn_us / 2));
 }
