@@ -132,6 +132,7 @@ struct db_postgres {
     struct turn_hook dispatch;
     struct ledger_postgres_options *options;
     bool refused;
+    bool silent; /* a call got no answer in time, and nobody has had one since */
     struct error trouble;
     int64_t trouble_since_ms;
 };

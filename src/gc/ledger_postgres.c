@@ -49,6 +49,7 @@ static bool try_again(struct db_postgres *pool, const struct pg_flight *flight,
 
 void pg_pool_flight_over(struct db_postgres *pool, struct pg_flight *flight)
 {
+    pool->silent = false;
     for (struct list *node; (node = list_pop(&flight->calls)) != NULL;) {
         struct db_call *call = container_of(node, struct db_call, link);
 
@@ -106,6 +107,7 @@ static void on_call_deadline(void *ctx)
     err.retry_after_ms = DB_RETRY_AFTER_MS;
     err.admitted =
         call->maybe || (call->flight != NULL && call->writes) ? ADMITTED_UNKNOWN : ADMITTED_NO;
+    pool->silent = pool->silent || call->flight != NULL;
     if (call->flight != NULL && drop_carrier(pool, call, &err))
         return;
     pool->n_queued--;
@@ -128,6 +130,7 @@ void pg_pool_conn_ready(struct db_postgres *pool, struct pg_conn *conn)
     if (error_is(&pool->trouble))
         log_info("the ledger is available");
     error_clear(&pool->trouble);
+    pool->silent = false;
     if (conn->index == 0) {
         /* Notices of the time without a listener are lost: everybody looks again. */
         if (pool->db.watches != NULL)
@@ -177,11 +180,12 @@ static bool postgres_ready(struct db *db, struct error *err)
 {
     struct db_postgres *pool = pool_of(db);
 
-    if (any_ready(pool))
+    if (any_ready(pool) && !pool->silent)
         return true;
     *err = pool->trouble;
     if (!error_is(err))
-        error_set(err, ERR_LEDGER, "the ledger is not connected yet");
+        error_set(err, ERR_LEDGER,
+                  pool->silent ? "the ledger does not answer" : "the ledger is not connected yet");
     err->retry_after_ms = DB_RETRY_AFTER_MS;
     return false;
 }

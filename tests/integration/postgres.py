@@ -12,10 +12,11 @@ NO_SERVER = 77
 
 
 class Postgres:
-    """One server, started by the first use. `available` is False where there is no program."""
+    """One server, started by the first use. `available` is False where there is no program. `folder`:
+    where it lives, its data perhaps there already; a temporary one by default."""
 
-    def __init__(self):
-        self.dir = Path(tempfile.mkdtemp(prefix="bindery-pg-"))
+    def __init__(self, folder: Path | None = None):
+        self.dir = folder or Path(tempfile.mkdtemp(prefix="bindery-pg-"))
         self._databases = 0
         self.available = self._run("start") == 0
 

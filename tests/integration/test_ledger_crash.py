@@ -136,17 +136,16 @@ def pages(http: httpx.Client, path: str, key: str) -> list[dict]:
             return rows
 
 
-def settled(http: httpx.Client) -> tuple[list[dict], list[dict]] | None:
-    """Active bindings and snapshots, once nothing waits for its creation or destruction any more."""
-    bindings = pages(http, "/v1/bindings", "bindings")
-    snapshots = pages(http, "/v1/home-snapshots", "home_snapshots")
-    if any(row["status"] != "active" for row in bindings + snapshots):
-        return None
-    if any(row["status"] == "retired" for row in pages(http, "/v1/workspaces", "workspaces")):
-        return None
-    if any(row["status"] == "retired" for row in pages(http, "/v1/orphans", "orphans")):
-        return None
-    return bindings, snapshots
+TABLES = {"/v1/bindings": "bindings", "/v1/home-snapshots": "home_snapshots",
+          "/v1/workspaces": "workspaces", "/v1/orphans": "orphans"}
+
+
+def unsettled(http: httpx.Client) -> list[dict]:
+    """Rows that still wait for their creation or destruction. The workspace of a row in creation
+    stands as long as its row."""
+    rows = [row for path, key in TABLES.items() for row in pages(http, path, key)]
+    return [row for row in rows if row["status"] not in ("active", "reported")
+            and not (row["status"] == "creating" and "binding_id" not in row and "workspace_id" in row)]
 
 
 class World:
@@ -199,7 +198,12 @@ class LocalWorld(World):
 
 
 def check_books(one, world: World) -> None:
-    bindings, snapshots = wait_until(lambda: settled(one.http), 60, "the books' settling")
+    try:
+        wait_until(lambda: not unsettled(one.http), 60, "the books' settling")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {unsettled(one.http)}") from None
+    bindings = pages(one.http, "/v1/bindings", "bindings")
+    snapshots = pages(one.http, "/v1/home-snapshots", "home_snapshots")
     refs = [row["binding_ref"].split(":")[0] for row in bindings]
     copies = {row["snapshot_ref"] for row in snapshots}
     owners = [row["owner_id"] for row in bindings if row["owner_id"]]
