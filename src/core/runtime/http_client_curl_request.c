@@ -7,7 +7,8 @@
 #include <strings.h>
 
 /* The list that curl reads, in memory of the transfer: nothing is allocated once it has grown. */
-static void set_headers(struct curl_transfer *t, const struct http_request *request)
+static bool set_headers(struct curl_transfer *t, const struct http_request *request,
+                        struct error *err)
 {
     bool has_body = t->form == CURL_FORM_FIELDS || t->form == CURL_FORM_ONCE;
     bool no_expect = t->form == CURL_FORM_UPLOAD || request->body_len > 512 * 1024;
@@ -22,16 +23,18 @@ static void set_headers(struct curl_transfer *t, const struct http_request *requ
     }
     buf_clear(&t->lines);
     for (size_t i = 0; i < request->n_headers; i++) {
-        const struct http_header *h = &request->headers[i];
-        if (http_is_own_header(h->name))
+        struct http_header_text h;
+        if (!http_header_read(request, i, &h, err))
+            return false;
+        if (http_is_own_header(h.name))
             continue;
-        has_type = has_type || strcasecmp(h->name, "content-type") == 0;
-        buf_adds(&t->lines, h->name);
-        if (h->value[0] == '\0') {
+        has_type = has_type || strcasecmp(h.name, "content-type") == 0;
+        buf_add(&t->lines, h.name, h.name_len);
+        if (h.value_len == 0) {
             buf_add(&t->lines, ";", 2); /* curl's way to send an empty value */
         } else {
             buf_add(&t->lines, ": ", 2);
-            buf_add(&t->lines, h->value, strlen(h->value) + 1);
+            buf_add(&t->lines, h.value, h.value_len + 1);
         }
         n++;
     }
@@ -46,6 +49,7 @@ static void set_headers(struct curl_transfer *t, const struct http_request *requ
     for (size_t i = 0; i < n; i++)
         t->nodes[i].next = i + 1 < n ? &t->nodes[i + 1] : NULL;
     curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, n > 0 ? t->nodes : NULL);
+    return true;
 }
 
 /* Whether `cached` changes by this; `text` may be NULL for none. */
@@ -160,7 +164,8 @@ bool curl_transfer_prepare(struct transfer *base, const struct http_request *req
     if (differs(&t->url, request->url))
         curl_easy_setopt(t->easy, CURLOPT_URL, request->url);
     set_form(t, request);
-    set_headers(t, request);
+    if (!set_headers(t, request, err))
+        return false;
     set_tls(t, request->tls);
     if (t->connect_ms != base->connect_ms) {
         t->connect_ms = base->connect_ms;

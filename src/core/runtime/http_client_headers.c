@@ -14,22 +14,69 @@ static bool is_token_char(unsigned char c)
     return c < 128 && (token_bits[c >> 6] >> (c & 63) & 1) != 0;
 }
 
+static bool is_value_char(unsigned char c)
+{
+    return (c >= 0x20 && c != 0x7f) || c == '\t';
+}
+
+static size_t token_len(const char *text)
+{
+    const char *p = text;
+
+    while (is_token_char((unsigned char)*p))
+        p++;
+    return *p == '\0' ? (size_t)(p - text) : 0;
+}
+
+/* Eight bytes at a time: whether one may be a control character (below 0x20, or 0x7f). */
+static bool may_have_control(uint64_t bytes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
+    uint64_t no_del = bytes ^ (ones * 0x7f);
+
+    return ((((bytes - ones * 0x20) & ~bytes) | ((no_del - ones) & ~no_del)) & tops) != 0;
+}
+
+static bool is_value(const char *text, size_t len)
+{
+    uint64_t bytes;
+    size_t i = 0;
+
+    for (; i + sizeof(bytes) <= len; i += sizeof(bytes)) {
+        memcpy(&bytes, text + i, sizeof(bytes));
+        if (may_have_control(bytes))
+            break;
+    }
+    for (; i < len; i++) {
+        if (!is_value_char((unsigned char)text[i]))
+            return false;
+    }
+    return true;
+}
+
 bool http_is_token(const char *text)
 {
-    const unsigned char *p = (const unsigned char *)text;
-
-    while (is_token_char(*p))
-        p++;
-    return *p == '\0' && *text != '\0';
+    return token_len(text) > 0;
 }
 
 bool http_is_value(const char *text)
 {
-    for (const unsigned char *p = (const unsigned char *)text; *p != '\0'; p++) {
-        if ((*p < 0x20 && *p != '\t') || *p == 0x7f)
-            return false;
+    return is_value(text, strlen(text));
+}
+
+bool http_header_read(const struct http_request *request, size_t i, struct http_header_text *ret,
+                      struct error *err)
+{
+    const struct http_header *h = &request->headers[i];
+
+    if (h->name != NULL && h->value != NULL) {
+        *ret = (struct http_header_text){h->name, h->value, token_len(h->name), strlen(h->value)};
+        if (ret->name_len > 0 && is_value(h->value, ret->value_len))
+            return true;
     }
-    return true;
+    error_set(err, ERR_BAD_REQUEST, "a header for %s has a name or value that no header may have",
+              request->peer);
+    return false;
 }
 
 bool http_is_own_header(const char *name)

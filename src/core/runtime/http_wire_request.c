@@ -70,7 +70,7 @@ static bool target_read(const char *url, struct target *ret)
             ret->authority_len = (size_t)(at - ret->authority);
     }
     ret->path = at;
-    ret->path_len = strcspn(at, "#");
+    ret->path_len = (size_t)(strchrnul(at, '#') - at);
     return ret->host_len > 0 && ret->host_len <= WIRE_HOST_MAX &&
            (*at == '\0' || *at == '/' || *at == '?' || *at == '#');
 }
@@ -117,48 +117,80 @@ static bool find_origin(struct wire_transfer *t, struct error *err)
 
 /* ---- the head -------------------------------------------------------------------------------- */
 
-static void add_length(struct buf *out, uint64_t length)
+/* The head is written through a cursor into room that was reserved for all of it. */
+static char *put(char *to, const char *bytes, size_t len)
+{
+    memcpy(to, bytes, len);
+    return to + len;
+}
+
+#define PUT(to, text) put((to), "" text, sizeof(text) - 1)
+
+static char *put_length(char *to, uint64_t length)
 {
     char digits[24], *at = digits + sizeof(digits);
 
-    buf_adds(out, "Content-Length: ");
     do
         *--at = (char)('0' + length % 10);
     while ((length /= 10) > 0);
-    buf_add(out, at, (size_t)(digits + sizeof(digits) - at));
-    buf_add(out, "\r\n", 2);
+    to = PUT(to, "Content-Length: ");
+    to = put(to, at, (size_t)(digits + sizeof(digits) - at));
+    return PUT(to, "\r\n");
 }
 
-static void write_head(struct wire_transfer *t, const struct http_request *request,
-                       const struct target *target)
+/* The start line and what we say ourselves. */
+static void write_start(struct buf *out, const char *method, const struct target *target)
 {
-    struct buf *out = &t->out;
+    size_t method_len = strlen(method);
+    char *to;
 
-    buf_clear(out);
-    buf_adds(out, request->method);
-    buf_addc(out, ' ');
+    buf_reserve(out, method_len + target->path_len + target->authority_len + 128);
+    to = put(out->data, method, method_len);
+    *to++ = ' ';
     if (target->path_len == 0 || *target->path != '/')
-        buf_addc(out, '/');
-    buf_add(out, target->path, target->path_len);
-    buf_adds(out, " HTTP/1.1\r\nHost: ");
-    buf_add(out, target->authority, target->authority_len);
-    buf_adds(out, "\r\nUser-Agent: " HTTP_USER_AGENT "\r\n");
-    for (size_t i = 0; i < request->n_headers; i++) {
-        const struct http_header *h = &request->headers[i];
-        if (http_is_own_header(h->name) || strcasecmp(h->name, "host") == 0)
-            continue;
-        buf_adds(out, h->name);
-        buf_add(out, ": ", h->value[0] != '\0' ? 2 : 1);
-        buf_adds(out, h->value);
-        buf_add(out, "\r\n", 2);
-    }
+        *to++ = '/';
+    to = put(to, target->path, target->path_len);
+    to = PUT(to, " HTTP/1.1\r\nHost: ");
+    to = put(to, target->authority, target->authority_len);
+    to = PUT(to, "\r\nUser-Agent: " HTTP_USER_AGENT "\r\n");
+    out->len = (size_t)(to - out->data);
+}
+
+static bool write_header(struct buf *out, const struct http_request *request, size_t i,
+                         struct error *err)
+{
+    struct http_header_text h;
+    char *to;
+
+    if (!http_header_read(request, i, &h, err))
+        return false;
+    if (http_is_own_header(h.name) || (h.name_len == 4 && strcasecmp(h.name, "host") == 0))
+        return true;
+    buf_reserve(out, h.name_len + h.value_len + 4);
+    to = put(out->data + out->len, h.name, h.name_len);
+    *to++ = ':';
+    if (h.value_len > 0)
+        *to++ = ' ';
+    to = put(to, h.value, h.value_len);
+    to = PUT(to, "\r\n");
+    out->len = (size_t)(to - out->data);
+    return true;
+}
+
+static void write_framing(struct wire_transfer *t)
+{
+    char *to;
+
+    buf_reserve(&t->out, 64);
+    to = t->out.data + t->out.len;
     if (t->base.form == FORM_MEMORY)
-        add_length(out, t->base.body_len);
+        to = put_length(to, t->base.body_len);
     else if (t->base.form == FORM_UPLOAD && t->base.upload_len >= 0)
-        add_length(out, (uint64_t)t->base.upload_len);
+        to = put_length(to, (uint64_t)t->base.upload_len);
     else if (t->base.form == FORM_UPLOAD)
-        buf_adds(out, "Transfer-Encoding: chunked\r\n");
-    buf_add(out, "\r\n", 2);
+        to = PUT(to, "Transfer-Encoding: chunked\r\n");
+    to = PUT(to, "\r\n");
+    t->out.len = (size_t)(to - t->out.data);
 }
 
 bool wire_prepare(struct transfer *base, const struct http_request *request, struct error *err)
@@ -175,8 +207,11 @@ bool wire_prepare(struct transfer *base, const struct http_request *request, str
     t->fresh = request->fresh;
     t->uploaded = 0;
     t->sent = t->repeated = t->upload_over = false;
-    if (!find_origin(t, err))
-        return false;
-    write_head(t, request, &target);
-    return true;
+    write_start(&t->out, request->method, &target);
+    for (size_t i = 0; i < request->n_headers; i++) {
+        if (!write_header(&t->out, request, i, err))
+            return false;
+    }
+    write_framing(t);
+    return find_origin(t, err);
 }
