@@ -8,9 +8,10 @@
 
 enum {
     SOON_MS = 10,    /* for what others wait to know */
+    ENDS_MS = 50,    /* for leases that ended: until then only this server refuses them */
     USES_MS = 1000,  /* for last use */
     AGAIN_MS = 2000, /* after a failure */
-    BATCH = 64,      /* rows of one call */
+    BATCH = 256,     /* rows of one call */
     USES_PER_TICK = 4096,
 };
 
@@ -32,8 +33,9 @@ struct write_behind {
     struct list items; /* in order of arrival */
     int n_orphans;     /* of them */
     struct use_table *uses;
-    struct timer timer;
-    bool writing, again; /* `again`: more came while it wrote */
+    struct timer timer, uses_timer;
+    bool writing;
+    bool again, uses_again; /* more came while it wrote */
     struct op_waitlist orphan_waiters, use_waiters;
     struct list tasks; /* posted tasks of flushes; linked by task_waiter.link */
 };
@@ -52,12 +54,12 @@ static const char *backend_name(const struct write_behind *w)
 
 /* ---- what comes in ------------------------------------------------------------------------------- */
 
-static void plan(struct write_behind *w, int64_t in_ms)
+static void plan(struct write_behind *w, struct timer *timer, int64_t in_ms)
 {
     int64_t due_us = loop_now_us(w->loop) + in_ms * 1000;
 
-    if (!timer_armed(&w->timer) || w->timer.due_us > due_us)
-        timer_set_ms(w->loop, &w->timer, in_ms);
+    if (!timer_armed(timer) || timer->due_us > due_us)
+        timer_set_ms(w->loop, timer, in_ms);
 }
 
 static struct item *item_new(struct write_behind *w, int kind)
@@ -69,7 +71,7 @@ static struct item *item_new(struct write_behind *w, int kind)
     item->kind = kind;
     list_init(&item->link);
     list_push(&w->items, &item->link);
-    plan(w, SOON_MS);
+    plan(w, &w->timer, kind == ITEM_REVOCATION ? ENDS_MS : SOON_MS);
     return item;
 }
 
@@ -109,7 +111,7 @@ static void on_used(void *ctx, const char *binding_ref)
     struct write_behind *w = ctx;
 
     use_table_note(w->uses, binding_ref, loop_wall_ms(w->loop));
-    plan(w, USES_MS);
+    plan(w, &w->uses_timer, USES_MS);
 }
 
 /* What we failed to remove is to be removed; what we do not know is to be looked at. */
@@ -254,33 +256,47 @@ static void on_written(struct op *op, void *ctx)
         LOG_WITH(LOG_WARN, "the ledger did not take what was to be recorded; it is tried again",
                  {"error", op->error.message});
         tell_waiters(w, &op->error);
-        plan(w, AGAIN_MS);
-    } else if (w->again) {
-        plan(w, 0);
+        plan(w, &w->timer, AGAIN_MS);
+    } else if (w->again || w->uses_again) {
+        plan(w, w->uses_again ? &w->uses_timer : &w->timer, 0);
     } else {
         tell_waiters(w, NULL);
-        if (use_table_count(w->uses) > 0)
-            plan(w, USES_MS);
     }
-    w->again = false;
+    if (use_table_count(w->uses) > 0)
+        plan(w, &w->uses_timer, USES_MS);
+    w->again = w->uses_again = false;
 }
 
-static void on_due(void *ctx)
+static void write_begin(struct write_behind *w, bool with_uses)
 {
-    struct write_behind *w = ctx;
     struct behind_write *t;
 
     if (w->writing) {
         w->again = true;
+        w->uses_again |= with_uses;
         return;
     }
     t = OP_ROOT(w->loop, &behind_type, behind_write, NULL);
     t->w = w;
-    t->uses = arena_alloc(t->op.arena, USES_PER_TICK * sizeof(*t->uses));
-    t->n_uses = use_table_take(w->uses, t->op.arena, backend_name(w), loop_wall_ms(w->loop),
-                               t->uses, USES_PER_TICK);
+    if (with_uses) {
+        size_t max = use_table_count(w->uses);
+        max = max < USES_PER_TICK ? max : USES_PER_TICK;
+        t->uses = arena_alloc(t->op.arena, max * sizeof(*t->uses));
+        t->n_uses = use_table_take(w->uses, t->op.arena, backend_name(w), loop_wall_ms(w->loop),
+                                   t->uses, max);
+    }
     w->writing = true;
     op_start(&t->op, on_written, w);
+}
+
+static void on_due(void *ctx)
+{
+    write_begin(ctx, false);
+}
+
+static void on_uses_due(void *ctx)
+{
+    write_begin(ctx, true);
 }
 
 void write_behind_flush(struct write_behind *w, struct task *task)
@@ -291,7 +307,7 @@ void write_behind_flush(struct write_behind *w, struct task *task)
         list_init(&waiter->link);
         list_push(&w->tasks, &waiter->link);
     }
-    on_due(w);
+    write_begin(w, true);
 }
 
 void write_behind_await_orphans(struct write_behind *w, struct op *op)
@@ -301,7 +317,7 @@ void write_behind_await_orphans(struct write_behind *w, struct op *op)
         return;
     }
     op_waitlist_wait(&w->orphan_waiters, op);
-    on_due(w);
+    write_begin(w, false);
 }
 
 void write_behind_await_uses(struct write_behind *w, struct op *op)
@@ -311,7 +327,7 @@ void write_behind_await_uses(struct write_behind *w, struct op *op)
         return;
     }
     op_waitlist_wait(&w->use_waiters, op);
-    on_due(w);
+    write_begin(w, true);
 }
 
 /* ---- making ----------------------------------------------------------------------------------------------- */
@@ -332,6 +348,7 @@ struct write_behind *write_behind_new(struct loop *loop, struct broker *broker,
     op_waitlist_init(&w->orphan_waiters);
     op_waitlist_init(&w->use_waiters);
     timer_init(&w->timer, on_due, w);
+    timer_init(&w->uses_timer, on_uses_due, w);
     broker_set_observer(broker, &observer);
     broker_set_revocations(broker, &revocations);
     if (broker_backend(broker) != NULL)
@@ -347,6 +364,7 @@ void write_behind_free(struct write_behind *w)
     if (broker_backend(w->broker) != NULL)
         broker_backend(w->broker)->orphans = (struct orphan_sink){0};
     timer_cancel(w->loop, &w->timer);
+    timer_cancel(w->loop, &w->uses_timer);
     LIST_FOREACH_SAFE (it, next, &w->items)
         item_done(w, container_of(it, struct item, link));
     use_table_free(w->uses);
