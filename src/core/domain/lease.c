@@ -111,11 +111,14 @@ static void lease_publish(struct lease *lease)
     arm(lease);
 }
 
-/* Ids come from a pool that is filled for many at once: the system's generator is slow to start. */
-static void random_id(struct lease_table *t, char ret_id[LEASE_ID_CHARS + 1])
+/* The second in which it was made, so that ids that end together lie together in the ledger's index, and
+ * 96 random bits. Those come from a pool that is filled for many at once: the system's generator is slow
+ * to start. */
+static void make_id(struct lease_table *t, char ret_id[LEASE_ID_CHARS + 1])
 {
     static const char hex[] = "0123456789abcdef";
-    const unsigned char *bytes;
+    uint32_t second = (uint32_t)(loop_wall_ms(t->loop) / 1000);
+    unsigned char *bytes;
 
     if (t->pool_left == 0) {
         int ok = RAND_bytes(t->pool, sizeof(t->pool));
@@ -125,6 +128,8 @@ static void random_id(struct lease_table *t, char ret_id[LEASE_ID_CHARS + 1])
     }
     t->pool_left -= LEASE_ID_CHARS / 2;
     bytes = t->pool + t->pool_left;
+    for (int i = 0; i < 4; i++)
+        bytes[i] = (unsigned char)(second >> (24 - 8 * i));
     for (size_t i = 0; i < LEASE_ID_CHARS / 2; i++) {
         ret_id[2 * i] = hex[bytes[i] >> 4];
         ret_id[2 * i + 1] = hex[bytes[i] & 15];
@@ -147,7 +152,7 @@ struct lease *lease_add(struct lease_table *t, struct plane *plane, int64_t ttl_
     int64_t now_ms = loop_now_ms(t->loop);
 
     ttl_ms = bounded_ttl(t, ttl_ms);
-    random_id(t, lease->id);
+    make_id(t, lease->id);
     lease->acquired_wall_ms = loop_wall_ms(t->loop);
     lease->expires_wall_ms = lease->acquired_wall_ms + ttl_ms;
     lease->hard_end_wall_ms = lease->acquired_wall_ms + t->options.max_total_ms;

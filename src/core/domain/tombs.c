@@ -4,8 +4,9 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* The first 64 of an id's 128 random bits stand for it: a false hit needs two of 2^32 ids at once.
+/* The last 64 of an id's 96 random bits stand for it: a false hit needs two of 2^32 ids at once.
  */
 struct tomb {
     uint64_t key;     /* 0 = free */
@@ -41,10 +42,11 @@ void tombs_free(struct tombs *tombs)
 
 static uint64_t key_of(const char *id)
 {
+    size_t len = strlen(id);
     uint64_t key = 0;
 
-    for (int i = 0; i < 16 && id[i] != '\0'; i++)
-        key = key << 4 | (uint64_t)(id[i] <= '9' ? id[i] - '0' : id[i] - 'a' + 10);
+    for (const char *p = len > 16 ? id + len - 16 : id; *p != '\0'; p++)
+        key = key << 4 | (uint64_t)(*p <= '9' ? *p - '0' : *p - 'a' + 10);
     return key != 0 ? key : 1;
 }
 

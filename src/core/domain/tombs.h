@@ -13,7 +13,7 @@ struct tombs;
 struct tombs *tombs_new(void);
 void tombs_free(struct tombs *tombs);
 
-/** Remember `id` (LEASE_ID_CHARS random hex characters) with a reason (1..255) until `until_ms`.
+/** Remember `id` (LEASE_ID_CHARS hex characters, the last 16 of them random) with a reason (1..255) until `until_ms`.
  * An id that is there already keeps its first reason and the later of the two moments. */
 void tombs_put(struct tombs *tombs, const char *id, uint8_t reason, int64_t until_ms,
                int64_t now_ms);
