@@ -60,6 +60,9 @@ void log_redact(const char *secret)
 
 void log_scrub(char *text)
 {
+    /* The last secret is the shortest: most values are shorter, and hold none. */
+    if (logger.n_secrets == 0 || strlen(text) < strlen(logger.secrets[logger.n_secrets - 1]))
+        return;
     for (size_t i = 0; i < logger.n_secrets; i++) {
         size_t len = strlen(logger.secrets[i]);
         for (char *at = text; (at = strstr(at, logger.secrets[i])) != NULL; at += 3) {
