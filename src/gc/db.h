@@ -42,8 +42,8 @@ struct db_step {
 struct db_call {
     const char *name; /* static: for fault points and messages */
     struct db *db;
-    struct arena *arena; /* of parameters, results and of the call itself */
-    bool writes;
+    struct arena *arena;  /* of parameters, results and of the call itself */
+    bool writes, changes; /* as the statements say; see sql_info */
     struct db_step *steps;
     int n_steps, cap_steps;
     const char *notice;                   /* told to all watches, of all replicas, when committed */
@@ -76,6 +76,7 @@ struct db {
     struct loop *loop;
     const struct sql_dialect *dialect;
     char **sql;                     /* the table's statements in this dialect */
+    uint64_t generation;            /* of what was changed; 0: other programs change things, too */
     struct ledger_watches *watches; /* of the ledger above; NULL until it stands */
 };
 

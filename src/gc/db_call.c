@@ -67,6 +67,7 @@ void db_add(struct db_call *call, enum sql sql, const char *types, ...)
     step->n_params = (int)n;
     step->params = arena_alloc(call->arena, (n + 1) * sizeof(*step->params));
     call->writes |= sql_info(sql)->writes;
+    call->changes |= sql_info(sql)->changes;
     va_start(args, types);
     for (size_t i = 0; i < n; i++) {
         struct db_value *p = &step->params[i];
@@ -85,6 +86,7 @@ void db_add_text(struct db_call *call, const char *text, const struct db_value *
 {
     struct db_step *step = step_new(call);
 
+    call->changes = true; /* nobody says otherwise */
     step->text = arena_strdup(call->arena, text);
     step->n_params = n_params;
     step->params = arena_alloc(call->arena, (size_t)(n_params + 1) * sizeof(*step->params));

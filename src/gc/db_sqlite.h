@@ -51,6 +51,7 @@ struct sqlite_batch {
     struct work work;
     struct sqlite_conn *writer;
     struct list calls, ran;
+    bool changes;       /* a call of it does, see sql_info */
     bool busy;          /* the file is locked by another program: nothing was run */
     struct error fatal; /* set: nothing of the batch has happened */
     int wal_frames;     /* in the log after the commit */

@@ -24,6 +24,7 @@ static void ledger_sql_close(struct ledger *l)
 
     s->db->ops->close(s->db);
     ledger_watches_fini(&l->watches);
+    free_refs_free(s->free_refs);
     free(s->self);
     free(s);
 }
@@ -34,6 +35,7 @@ static const struct ledger_ops ops = {
     .list = ledger_sql_list,
     .find_owner = ledger_sql_find_owner,
     .find_ref = ledger_sql_find_ref,
+    .guard_ref = ledger_sql_guard_ref,
     .claim_binding = ledger_sql_claim,
     .activate_binding = ledger_sql_activate,
     .abandon_binding = ledger_sql_abandon,
@@ -82,6 +84,7 @@ struct ledger *ledger_sql_new(struct db *db)
 
     s->db = db;
     s->self = process_name();
+    s->free_refs = free_refs_new();
     s->ledger = (struct ledger){.ops = &ops, .loop = db->loop, .self = s->self};
     ledger_watches_init(&s->ledger.watches);
     db->watches = &s->ledger.watches;

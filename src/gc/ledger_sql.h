@@ -3,6 +3,7 @@
 
 #include "core/domain/ledger.h"
 #include "gc/db.h"
+#include "gc/free_refs.h"
 
 /** Time that never comes, for what is not due by itself. */
 #define LEDGER_NEVER INT64_C(9000000000000000)
@@ -11,12 +12,18 @@ struct ledger_sql {
     struct ledger ledger;
     struct db *db; /* owned */
     char *self;
+    struct free_refs *free_refs;
     uint64_t changes; /* change ids handed out */
 };
 
 static inline struct ledger_sql *ledger_sql_of(struct ledger *l)
 {
     return container_of(l, struct ledger_sql, ledger);
+}
+
+static inline struct ledger_sql *ledger_sql_of_db(struct db *db)
+{
+    return container_of(db->watches, struct ledger_sql, ledger.watches);
 }
 
 /** A ledger over an engine, which it takes over. */
@@ -41,6 +48,8 @@ void ledger_sql_find_owner(struct ledger *l, struct op *op, const struct owner_k
                            struct ledger_binding **ret);
 void ledger_sql_find_ref(struct ledger *l, struct op *op, const char *backend,
                          const char *binding_ref, struct ledger_binding **ret);
+void ledger_sql_guard_ref(struct ledger *l, struct op *op, const char *backend,
+                          const char *binding_ref, struct ledger_guard *ret);
 void ledger_sql_count(struct ledger *l, struct op *op, enum ledger_kind kind, const char *status,
                       const char *cursor, struct ledger_count *ret);
 void ledger_sql_import(struct ledger *l, struct op *op, enum ledger_kind kind, const void *row);

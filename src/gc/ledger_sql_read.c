@@ -1,6 +1,7 @@
 /* Reading: single rows, pages, counts; and writing rows as they are. */
 #include "gc/ledger_sql.h"
 
+#include "core/domain/ledger_rules.h"
 #include "core/runtime/buf.h"
 
 #include <stdlib.h>
@@ -54,6 +55,40 @@ void ledger_sql_find_ref(struct ledger *l, struct op *op, const char *backend,
         db_call_new(ledger_sql_of(l)->db, op, "find_ref", ledger_decode_binding, ret);
 
     db_add(call, SQL_FIND_REF, "tt", backend, binding_ref);
+    db_call_submit(call);
+}
+
+/* ---- the guard of every lease --------------------------------------------------------------------- */
+
+static void decode_guard(struct db_call *call)
+{
+    const struct db_result *result = &call->steps[0].result;
+    struct ledger_guard *guard = call->ret;
+
+    *guard = (struct ledger_guard){0};
+    if (result->n_rows > 0 && row_state_of(db_text(&result->cells[1])) == ROW_RETIRED) {
+        *guard =
+            (struct ledger_guard){true, db_text(&result->cells[0]), db_text(&result->cells[2])};
+        return;
+    }
+    free_refs_note(ledger_sql_of_db(call->db)->free_refs, call->steps[0].params[0].text,
+                   call->steps[0].params[1].text, call->db->generation);
+}
+
+/* Where this program alone changes the rows, a ref that was free at this generation is free still. */
+void ledger_sql_guard_ref(struct ledger *l, struct op *op, const char *backend,
+                          const char *binding_ref, struct ledger_guard *ret)
+{
+    struct ledger_sql *s = ledger_sql_of(l);
+    struct db_call *call;
+
+    if (free_refs_has(s->free_refs, backend, binding_ref, s->db->generation)) {
+        *ret = (struct ledger_guard){0};
+        op_complete(op, NULL);
+        return;
+    }
+    call = db_call_new(s->db, op, "guard_ref", decode_guard, ret);
+    db_add(call, SQL_GUARD_REF, "tt", backend, binding_ref);
     db_call_submit(call);
 }
 

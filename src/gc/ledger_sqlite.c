@@ -140,6 +140,7 @@ static void batch_fill(struct db_sqlite *s)
 {
     int n = 0;
 
+    s->batch.changes = false;
     while (n < BATCH_CALLS_MAX && !list_empty(&s->queue)) {
         struct db_call *call = container_of(list_pop(&s->queue), struct db_call, link);
 
@@ -148,6 +149,7 @@ static void batch_fill(struct db_sqlite *s)
             continue;
         }
         call->flight = &s->batch;
+        s->batch.changes |= call->changes;
         list_push(&s->batch.calls, &call->link);
         n++;
     }
@@ -209,6 +211,7 @@ static void on_batch_done(void *ctx)
         return;
     }
     note_success(s);
+    s->db.generation += s->batch.changes;
     for (struct list *node; (node = list_pop(&s->batch.ran)) != NULL;) {
         struct db_call *call = container_of(node, struct db_call, link);
         if (call->failure == NULL)
@@ -318,6 +321,7 @@ static struct db_sqlite *sqlite_new(struct loop *loop, const char *path)
     struct db_sqlite *s = xcalloc(1, sizeof(*s));
 
     db_init(&s->db, &sqlite_ops, loop, &sql_sqlite);
+    s->db.generation = 1; /* the lock on the file keeps other programs of ours away */
     s->path = xstrdup(path);
     s->lock_fd = -1;
     s->reader.sql = s->writer.sql = s->probe.reader.sql = s->db.sql;

@@ -6,10 +6,10 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { READS = 0, WRITES = 1 };
+enum { READS, WRITES, NOTES };
 
 static const struct sql_info infos[SQL_COUNT] = {
-#define SQL(name, mode, types, text) {#name, mode == WRITES, types, text},
+#define SQL(name, mode, types, text) {#name, mode != READS, mode == WRITES, types, text},
 #include "gc/sql.def"
 #undef SQL
 };

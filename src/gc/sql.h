@@ -19,6 +19,7 @@ enum sql {
 struct sql_info {
     const char *name;
     bool writes;
+    bool changes;      /* … more than notes, which decide nothing: last use, ended leases */
     const char *types; /* `t` text, `i` 64-bit integer, one for each parameter */
     const char *text;
 };

@@ -146,6 +146,12 @@ struct ledger_count {
     const char *cursor; /* for the next slice; NULL when complete */
 };
 
+/** What stands against leasing a binding: nothing, or that it is retired. */
+struct ledger_guard {
+    bool retired;
+    const char *binding_id, *reason; /* when retired; `reason` may be NULL */
+};
+
 /** The driver. */
 struct ledger_ops {
     /** `sqlite` or `postgres`. */
@@ -161,6 +167,10 @@ struct ledger_ops {
     /** The row with this ref; a live one rather than a retired one. */
     void (*find_ref)(struct ledger *l, struct op *op, const char *backend, const char *binding_ref,
                      struct ledger_binding **ret);
+    /** What stands against leasing the binding with this ref: on the path of every lease. A driver that
+     * sees all changes may answer from memory. */
+    void (*guard_ref)(struct ledger *l, struct op *op, const char *backend, const char *binding_ref,
+                      struct ledger_guard *ret);
 
     void (*claim_binding)(struct ledger *l, struct op *op, const struct ledger_claim *claim,
                           struct ledger_claimed *ret);

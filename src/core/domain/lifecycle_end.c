@@ -58,7 +58,7 @@ struct guarded_acquire {
     const char *binding_ref;
     int64_t ttl_ms;
     struct lease_grant *ret;
-    struct ledger_binding *row;
+    struct ledger_guard guard;
 };
 
 enum guarded_state { GUARDED_START, GUARDED_FINDING, GUARDED_ACQUIRING };
@@ -72,11 +72,11 @@ static enum op_poll guarded_step(struct op *op)
     switch ((enum guarded_state)op->state) {
     case GUARDED_START:
         AWAIT(op, GUARDED_FINDING,
-              lc->ledger->ops->find_ref(lc->ledger, op, broker_backend(lc->broker)->ops->name,
-                                        t->binding_ref, &t->row));
-        if (t->row != NULL && row_state_of(t->row->status) == ROW_RETIRED) {
-            op_fail(op, ERR_BINDING_LOST, "binding %s is retired: %s", t->row->id,
-                    t->row->retired_reason != NULL ? t->row->retired_reason : "its owner ended");
+              lc->ledger->ops->guard_ref(lc->ledger, op, broker_backend(lc->broker)->ops->name,
+                                         t->binding_ref, &t->guard));
+        if (t->guard.retired) {
+            op_fail(op, ERR_BINDING_LOST, "binding %s is retired: %s", t->guard.binding_id,
+                    t->guard.reason != NULL ? t->guard.reason : "its owner ended");
             return OP_DONE;
         }
         AWAIT(op, GUARDED_ACQUIRING,

@@ -302,6 +302,30 @@ CONTRACT(last_use_is_written_in_batches_and_never_goes_back)
     cr_assert(eq(i64, row->last_used_at, INT64_C(9999999999999)));
 }
 
+/* Whatever was answered before: asked again after a change, with notes in between. */
+CONTRACT(guard_follows_what_happens_to_a_binding)
+{
+    struct ledger_use use = {"local", "ref-1", 0, 77};
+    struct ledger_guard guard = {.retired = true};
+    struct ledger_retired retired;
+
+    CALL(f, guard_ref, "local", "ref-1", &guard);
+    cr_assert(not(guard.retired), "what no row tells of may be leased");
+    fixture_binding(f, 1);
+    for (int i = 0; i < 3; i++) {
+        CALL(f, guard_ref, "local", "ref-1", &guard);
+        cr_assert(not(guard.retired));
+        CALL(f, touch, &use, 1);
+    }
+    CALL(f, retire, &(struct ledger_retire){.binding_id = "b-1", .cause = because}, &retired);
+    CALL(f, guard_ref, "elsewhere", "ref-1", &guard);
+    cr_assert(not(guard.retired));
+    CALL(f, guard_ref, "local", "ref-1", &guard);
+    cr_assert(guard.retired);
+    cr_assert(eq(str, (char *)guard.binding_id, "b-1"));
+    cr_assert(eq(str, (char *)guard.reason, "because"));
+}
+
 /* ---- retire ------------------------------------------------------------------------------------------- */
 
 CONTRACT(retiring_an_owner_takes_every_scope_and_is_idempotent)

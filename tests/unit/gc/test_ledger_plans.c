@@ -255,6 +255,7 @@ static void note_reads(struct planner *p)
     struct ledger_page page;
     struct ledger_count count;
     struct ledger_binding *row;
+    struct ledger_guard guard;
     void *any;
     bool revoked;
 
@@ -265,6 +266,7 @@ static void note_reads(struct planner *p)
     NOTE(p, count, LEDGER_BINDINGS, "active", "b-5", &count);
     NOTE(p, find_owner, &owner, &row);
     NOTE(p, find_ref, "local", "r-700", &row);
+    NOTE(p, guard_ref, "local", "r-700", &guard);
     NOTE(p, is_revoked, "l-700", &revoked);
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         NOTE(p, list, lists[i].kind, &lists[i].filter, &page);
