@@ -15,7 +15,7 @@
 #include <event2/event.h>
 #include <event2/event_struct.h>
 
-enum { WIRE_BUCKETS = 256, WIRE_HOST_MAX = 255, DIAL_TRIES = 4 };
+enum { WIRE_BUCKETS = 256, WIRE_HOST_MAX = 255 };
 
 /** Where connections lead; those of one origin are alike. Lives while anything refers to it. */
 struct wire_origin {
@@ -46,8 +46,7 @@ struct wire_conn {
 /** One address being tried. */
 struct dial_try {
     struct wire_dial *dial;
-    int fd; /* -1 = free */
-    int address;
+    int fd; /* -1 = not under way */
     struct event event;
 };
 
@@ -56,9 +55,9 @@ struct wire_dial {
     struct wire_transfer *transfer;
     struct lookup lookup;
     struct addresses addresses;
-    int next; /* address to try */
-    struct dial_try tries[DIAL_TRIES];
-    struct timer timer; /* the next address, or the end of patience */
+    int next;                                      /* address to try */
+    struct dial_try tries[RESOLVER_ADDRESSES_MAX]; /* by address */
+    struct timer timer;                            /* the next address, or the end of patience */
     int64_t until_us;
     struct error error; /* of the latest try */
     bool again;         /*  the peer's queue was full: the same address once more */

@@ -43,7 +43,7 @@ static void dial_free(struct wire_transfer *t)
 
     lookup_cancel(&d->lookup);
     timer_cancel(loop_of(t), &d->timer);
-    for (int i = 0; i < DIAL_TRIES; i++)
+    for (int i = 0; i < RESOLVER_ADDRESSES_MAX; i++)
         try_close(&d->tries[i]);
     free(d);
     t->dial = NULL;
@@ -100,18 +100,9 @@ static void note_failure(struct wire_dial *d, int address, int errnum)
     error_set(&d->error, ERR_UPSTREAM_CONNECT, "no connection to %s: %s", where, strerror(errnum));
 }
 
-static struct dial_try *free_try(struct wire_dial *d)
-{
-    for (int i = 0; i < DIAL_TRIES; i++) {
-        if (d->tries[i].fd < 0)
-            return &d->tries[i];
-    }
-    return NULL;
-}
-
 static bool any_trying(const struct wire_dial *d)
 {
-    for (int i = 0; i < DIAL_TRIES; i++) {
+    for (int i = 0; i < RESOLVER_ADDRESSES_MAX; i++) {
         if (d->tries[i].fd >= 0)
             return true;
     }
@@ -120,11 +111,10 @@ static bool any_trying(const struct wire_dial *d)
 
 enum try_result { TRY_CONNECTED, TRY_PENDING, TRY_FAILED, TRY_HOPELESS };
 
-/* Begin with the next address. */
-static enum try_result try_next(struct wire_transfer *t, struct dial_try *try)
+static enum try_result try_address(struct wire_transfer *t, int address)
 {
     struct wire_dial *d = t->dial;
-    int address = d->next++;
+    struct dial_try *try = &d->tries[address];
     const struct sockaddr *to = (const struct sockaddr *)&d->addresses.at[address];
     int fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int one = 1;
@@ -141,7 +131,6 @@ static enum try_result try_next(struct wire_transfer *t, struct dial_try *try)
     if (to->sa_family != AF_UNIX)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     try->fd = fd;
-    try->address = address;
     event_assign(&try->event, loop_base(loop_of(t)), fd, EV_WRITE, on_connect, try);
     if (connect(fd, to, d->addresses.len[address]) == 0)
         return TRY_CONNECTED;
@@ -169,12 +158,10 @@ static void advance(struct wire_transfer *t)
     struct wire_dial *d = t->dial;
 
     while (d->next < d->addresses.n) {
-        struct dial_try *try = free_try(d);
-        if (try == NULL)
-            break;
-        switch (try_next(t, try)) {
+        int address = d->next++;
+        switch (try_address(t, address)) {
         case TRY_CONNECTED:
-            succeed(t, try);
+            succeed(t, &d->tries[address]);
             return;
         case TRY_PENDING:
             arm(t, d->next < d->addresses.n ? NEXT_ADDRESS_MS : INT64_MAX);
@@ -212,7 +199,7 @@ static void on_connect(evutil_socket_t fd, short what, void *ctx)
         succeed(t, try);
         return;
     }
-    note_failure(try->dial, try->address, errnum);
+    note_failure(try->dial, (int)(try - try->dial->tries), errnum);
     try_close(try);
     advance(t);
 }
@@ -333,7 +320,7 @@ void wire_dial_start(struct wire_transfer *t)
     d->transfer = t;
     timer_init(&d->timer, on_timer, t);
     lookup_init(&d->lookup, on_lookup, t);
-    for (int i = 0; i < DIAL_TRIES; i++) {
+    for (int i = 0; i < RESOLVER_ADDRESSES_MAX; i++) {
         d->tries[i].dial = d;
         d->tries[i].fd = -1;
     }

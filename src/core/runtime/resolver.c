@@ -176,6 +176,15 @@ static void name_tell(struct name *name, const struct error *err)
     }
 }
 
+static void name_learn(struct resolver *r, struct name *name, const struct addresses *addresses)
+{
+    name->known = addresses->n > 0;
+    name->addresses = *addresses;
+    name->until_us = loop_now_us(r->loop) + KEEP_MS * INT64_C(1000);
+    list_remove(&name->link);
+    list_push(&r->names, &name->link);
+}
+
 static void name_found(struct resolver *r, struct name *name)
 {
     struct job *job = name->job;
@@ -183,11 +192,7 @@ static void name_found(struct resolver *r, struct name *name)
 
     name->job = NULL;
     r->n_threads--;
-    name->known = job->result == 0 && job->addresses.n > 0;
-    name->addresses = job->addresses;
-    name->until_us = loop_now_us(r->loop) + KEEP_MS * INT64_C(1000);
-    list_remove(&name->link);
-    list_push(&r->names, &name->link);
+    name_learn(r, name, &job->addresses); /* none when it failed */
     error_set(&error, ERR_UPSTREAM_CONNECT, "no address of %s is to be found: %s", name->host,
               job->result == 0 ? "the name has none" : gai_strerror(job->result));
     job_free(job);
@@ -276,6 +281,11 @@ static bool bell_hang(struct resolver *r)
     PRE(r->ring != NULL);
     event_add(r->ring, NULL);
     return true;
+}
+
+void resolver_learn(struct resolver *r, const char *host, const struct addresses *addresses)
+{
+    name_learn(r, name_of(r, host), addresses);
 }
 
 void lookup_init(struct lookup *lookup,

@@ -43,6 +43,9 @@ enum resolver_answer resolver_find(struct resolver *resolver, const char *host,
                                    struct lookup *lookup, const struct addresses **ret,
                                    struct error *err) MUST_CHECK;
 
+/** Believe this of `host`, as if it had been looked up just now. */
+void resolver_learn(struct resolver *resolver, const char *host, const struct addresses *addresses);
+
 void lookup_init(struct lookup *lookup,
                  void (*done)(void *ctx, const struct addresses *addresses,
                               const struct error *err),

@@ -3,6 +3,7 @@
  * remote effect may have taken place. Real clock: curl has no other. */
 #include "core/runtime/http_client.h"
 #include "core/runtime/metrics.h"
+#include "support/deaf_listener.h"
 #include "support/script_server.h"
 
 #include <criterion/criterion.h>
@@ -843,6 +844,21 @@ Test(http_client, a_name_that_nobody_knows)
     o = fetch((struct http_request){.method = "POST", .url = there});
     cr_assert(eq(int, o.error.code, ERR_UPSTREAM_CONNECT), "%s", o.error.message);
     cr_assert(eq(int, o.error.admitted, ADMITTED_NO));
+}
+
+Test(http_client, connect_timeout)
+{
+    struct deaf_listener deaf;
+    struct outcome o;
+    char there[64];
+
+    snprintf(there, sizeof(there), "http://127.0.0.1:%d/",
+             deaf_listener_tcp(&deaf, "127.0.0.1", 0));
+    o = fetch((struct http_request){
+        .method = "POST", .url = there, .body = "x", .body_len = 1, .connect_timeout_ms = 40});
+    cr_assert(eq(int, o.error.code, ERR_DEADLINE), "%s", o.error.message);
+    cr_assert(eq(int, o.error.admitted, ADMITTED_NO));
+    deaf_listener_close(&deaf);
 }
 
 /* ---- connecting ----------------------------------------------------------------------------- */

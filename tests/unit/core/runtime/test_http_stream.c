@@ -519,6 +519,30 @@ Test(http_stream, empty_upload)
     upload(0, 0, false);
 }
 
+Test(http_stream, an_upload_shorter_than_announced_is_no_request)
+{
+    struct sink sink = {0};
+    struct reader r = {0};
+    struct http_request request;
+
+    if (over_curl())
+        cr_skip_test("libcurl waits for an answer");
+    hash_init(&sink.hash);
+    server = script_server_new(loop, NULL, sink_head, &sink);
+    script_server_stream_bodies(server, sink_bytes);
+    request = get("/up");
+    request.method = "POST";
+    open_stream(&r, request, true, 10);
+    http_stream_send(r.stream, "abc", 3);
+    http_stream_send_end(r.stream);
+    finish(&r);
+    cr_assert(eq(str, r.trace, "e"));
+    cr_assert_not_null(strstr(r.error.message, "announced length"), "%s", r.error.message);
+    cr_assert_not(sink.complete);
+    EVP_MD_CTX_free(sink.hash.md);
+    buf_fini(&r.text);
+}
+
 static void refuses(void *ctx, struct script_conn *c, const struct script_request *r)
 {
     (void)ctx;
