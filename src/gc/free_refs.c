@@ -32,14 +32,11 @@ void free_refs_free(struct free_refs *refs)
 /* The key in `ret`, its hash (FNV-1a); -1 when it is too long. */
 static int key_make(const char *backend, const char *ref, char ret[SLOT_BYTES])
 {
-    size_t backend_len = strlen(backend), ref_len = strlen(ref);
     uint32_t hash = 2166136261u;
 
-    if (backend_len + 1 + ref_len + 1 > SLOT_BYTES)
+    if (strlen(backend) + 1 + strlen(ref) + 1 > SLOT_BYTES)
         return -1;
-    memcpy(ret, backend, backend_len);
-    ret[backend_len] = '\n';
-    memcpy(ret + backend_len + 1, ref, ref_len + 1);
+    stpcpy(stpcpy(stpcpy(ret, backend), "\n"), ref);
     for (const char *p = ret; *p != '\0'; p++)
         hash = (hash ^ (unsigned char)*p) * 16777619u;
     return (int)((hash ^ hash >> 16) % SLOTS);

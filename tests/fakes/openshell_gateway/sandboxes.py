@@ -147,14 +147,16 @@ class Boxes:
                 for word in ("--ro-bind", path, "/usr/local/bin/" + os.path.basename(path))
             ),
             *("--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
-            *("--info-fd", str(write_end), "/bin/sleep", "infinity"),
+            *("--info-fd", str(write_end), "/bin/sh", "-c", "echo up; exec sleep infinity"),
             pass_fds=(write_end,),
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
         )
         os.close(write_end)
         with os.fdopen(read_end) as info:
             box.pid = json.loads(await asyncio.to_thread(info.read))["child-pid"]
+        # the pid is told before the mounts are made: the command within runs only after them
+        await box.holder.stdout.readline()
 
     async def take_down(self, box: Box) -> None:
         """Processes, streams and sessions end; the files stay."""
