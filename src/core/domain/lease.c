@@ -111,13 +111,13 @@ static void lease_publish(struct lease *lease)
     arm(lease);
 }
 
-/* The second in which it was made, so that ids that end together lie together in the ledger's index, and
- * 96 random bits. Those come from a pool that is filled for many at once: the system's generator is slow
+/* The millisecond in which it was made, so that ids that end together lie together in the ledger's index, and
+ * 80 random bits. Those come from a pool that is filled for many at once: the system's generator is slow
  * to start. */
 static void make_id(struct lease_table *t, char ret_id[LEASE_ID_CHARS + 1])
 {
     static const char hex[] = "0123456789abcdef";
-    uint32_t second = (uint32_t)(loop_wall_ms(t->loop) / 1000);
+    uint64_t made_ms = (uint64_t)loop_wall_ms(t->loop);
     unsigned char *bytes;
 
     if (t->pool_left == 0) {
@@ -128,8 +128,8 @@ static void make_id(struct lease_table *t, char ret_id[LEASE_ID_CHARS + 1])
     }
     t->pool_left -= LEASE_ID_CHARS / 2;
     bytes = t->pool + t->pool_left;
-    for (int i = 0; i < 4; i++)
-        bytes[i] = (unsigned char)(second >> (24 - 8 * i));
+    for (int i = 0; i < 6; i++)
+        bytes[i] = (unsigned char)(made_ms >> (40 - 8 * i));
     for (size_t i = 0; i < LEASE_ID_CHARS / 2; i++) {
         ret_id[2 * i] = hex[bytes[i] >> 4];
         ret_id[2 * i + 1] = hex[bytes[i] & 15];

@@ -10,7 +10,7 @@
 
 #include "core/domain/backend.h"
 
-enum { LEASE_ID_CHARS = 32 }; /* in hex: the second of its making (32 bits), 96 random bits */
+enum { LEASE_ID_CHARS = 32 }; /* in hex: the millisecond of its making (48 bits), 80 random bits */
 
 /** Why a lease ended; label of bindery_leases_ended_total. */
 enum lease_end {

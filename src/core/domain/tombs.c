@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The last 64 of an id's 96 random bits stand for it: a false hit needs two of 2^32 ids at once.
+/* The last 64 of an id's 80 random bits stand for it: a false hit needs two of 2^32 ids at once.
  */
 struct tomb {
     uint64_t key;     /* 0 = free */
