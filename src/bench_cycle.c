@@ -92,7 +92,7 @@ static bool step_ok(struct bench_cycle *c)
     bool ok = !op_last_failed(&c->op) && c->response.status >= 200 && c->response.status < 300;
 
     if (!ok && c->failure[0] == '\0')
-        bench_failure_code(&c->op, &c->response, err_wire(c->op.last.code), c->failure);
+        bench_failure_code(&c->op, &c->response, err_wire(op_last(&c->op)->code), c->failure);
     return ok;
 }
 

@@ -91,10 +91,10 @@ static void fixture_check(struct fixture *f, const char *what)
 
     if (f->response.status >= 200 && f->response.status < 300)
         return;
-    bench_failure_code(&f->op, &f->response, err_wire(f->op.last.code), code);
+    bench_failure_code(&f->op, &f->response, err_wire(op_last(&f->op)->code), code);
     op_fail(&f->op, ERR_UPSTREAM_STATUS, "%s at %s failed: %s%s%s", what,
-            f->run->bench.options->url, code, f->op.last.message[0] != '\0' ? ": " : "",
-            f->op.last.message);
+            f->run->bench.options->url, code, op_last(&f->op)->message[0] != '\0' ? ": " : "",
+            op_last(&f->op)->message);
 }
 
 static enum op_poll fixture_step(struct op *op)
@@ -134,7 +134,7 @@ static void fixture_done(struct op *op, void *ctx)
     struct error *err = ctx;
 
     if (op_failed(op) && !error_is(err))
-        *err = op->error;
+        *err = *op_error(op);
     loop_stop(op->loop);
 }
 

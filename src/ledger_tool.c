@@ -63,8 +63,8 @@ static void on_over(struct op *op, void *ctx)
     struct tool_call *t = ctx;
 
     (*t->running)--;
-    if (error_is(&op->error) && !error_is(t->first))
-        *t->first = op->error;
+    if (error_is(op_error(op)) && !error_is(t->first))
+        *t->first = *op_error(op);
 }
 
 static struct tool_call *call_new(struct loop *loop, struct arena *arena, struct ledger *ledger,

@@ -41,13 +41,13 @@ static void on_op(void *ctx, const struct op *op)
     int64_t took_us = loop_now_us(op->loop) - op->started_us;
 
     (void)ctx;
-    if (op->error.code == ERR_NONE) {
+    if (op_error(op)->code == ERR_NONE) {
         const struct known_op *known = known_op(op->type);
 
         metric_series_add(known->count, 1);
         metric_series_observe_us(known->seconds, took_us);
     } else {
-        const struct metric_labels *labels = LABELS(op->type->name, err_wire(op->error.code));
+        const struct metric_labels *labels = LABELS(op->type->name, err_wire(op_error(op)->code));
 
         metric_add(METRIC_OPS, labels, 1);
         metric_observe_us(METRIC_OP_SECONDS, labels, took_us);

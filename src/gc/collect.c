@@ -111,5 +111,5 @@ void collect_put_off(struct collect *c, struct op *op)
     struct ledger *ledger = lifecycle_ledger(c->lc);
 
     c->delay_ms = work_retry_delay_ms(c->work.attempts);
-    ledger->ops->retry_work(ledger, op, &c->work, &op->error, c->delay_ms);
+    ledger->ops->retry_work(ledger, op, &c->work, op_error(op), c->delay_ms);
 }

@@ -43,6 +43,6 @@ void collect_record_unknown(struct collect *c, struct op *op, const struct ledge
 const char *collect_snapshot_ref(struct collect *c, const struct ledger_snapshot *row);
 /** Waits: record that nobody can tell what the copy made. */
 void collect_record_copy(struct collect *c, struct op *op, const struct ledger_snapshot *row);
-/** Waits: let the row go; put it off with op->error. */
+/** Waits: let the row go; put it off with its error. */
 void collect_finish(struct collect *c, struct op *op);
 void collect_put_off(struct collect *c, struct op *op);

@@ -91,7 +91,7 @@ static enum op_poll workspace_step(struct op *op)
             AWAIT_ANY(op, WORKSPACE_DESTROYING,
                       broker_destroy_binding(lifecycle_broker(t->c.lc), op, &t->destroy));
             if (op_last_failed(op) && !error_is(&t->first))
-                t->first = op->last;
+                t->first = *op_last(op);
             if (op_failed(op)) /* out of time */
                 goto undo;
         }

@@ -53,7 +53,7 @@ static void on_collected(struct op *op, void *ctx)
 {
     struct collector *collector = ctx;
     struct collect *c = container_of(op, struct collect, op);
-    bool failed = error_is(&op->error);
+    bool failed = error_is(op_error(op));
 
     list_remove(&c->link);
     collector->running--;
@@ -63,8 +63,8 @@ static void on_collected(struct op *op, void *ctx)
         if (c->delay_ms > 0 && c->delay_ms < collector->soonest_retry_ms)
             collector->soonest_retry_ms = c->delay_ms;
         LOG_WITH(LOG_WARN, "not collected, will be tried again", {"kind", kind_names[c->work.kind]},
-                 {"id", c->work.id}, {"code", err_wire(op->error.code)},
-                 {"error", op->error.message});
+                 {"id", c->work.id}, {"code", err_wire(op_error(op)->code)},
+                 {"error", op_error(op)->message});
     } else {
         collector->status.done++;
     }
@@ -158,8 +158,8 @@ static void on_claimed(struct op *op, void *ctx)
     struct claim_some *t = container_of(op, struct claim_some, op);
 
     collector->claiming = false;
-    if (error_is(&op->error)) {
-        sweep_end(collector, &op->error);
+    if (error_is(op_error(op))) {
+        sweep_end(collector, op_error(op));
     } else if (collector->kind == WORK_KINDS) {
         if (t->pruned == PRUNE_EVENTS)
             collector->poked = true;

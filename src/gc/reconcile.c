@@ -311,11 +311,11 @@ static void on_reconciled(struct op *op, void *ctx)
     r->status.last_run_wall_ms = loop_wall_ms(r->loop);
     count_finding("orphan", t->orphans);
     count_finding("lost", t->lost);
-    if (error_is(&op->error)) {
+    if (error_is(op_error(op))) {
         r->status.incomplete++;
         count_finding("incomplete", 1);
         LOG_WITH(LOG_WARN, "reconciliation incomplete", {"state", op_state_name(op)},
-                 {"error", op->error.message});
+                 {"error", op_error(op)->message});
     } else if (t->orphans > 0 || t->lost > 0) {
         log_warn("reconciled: %d orphans, %d lost", t->orphans, t->lost);
     }

@@ -39,8 +39,8 @@ static void on_done(struct exchange *x, struct op *root)
         return;
     }
     if (call->map_error != NULL)
-        call->map_error(&root->error);
-    exchange_reply_error(x, &root->error);
+        call->map_error(op_error_edit(root));
+    exchange_reply_error(x, op_error(root));
 }
 
 void handler_run(struct handler_call *call)

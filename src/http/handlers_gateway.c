@@ -198,7 +198,7 @@ static void on_entered(struct exchange *x, struct op *root)
     struct enter_call *t = container_of(root, struct enter_call, op);
     struct app *app = exchange_app(x);
     struct lease *lease = NULL;
-    struct error err = root->error;
+    struct error err = *op_error(root);
 
     if (!op_failed(root))
         lease = lease_find(broker_leases(app->broker), t->grant.id);

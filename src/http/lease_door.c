@@ -45,10 +45,11 @@ static void on_opened(struct exchange *x, struct op *root)
     if (!op_failed(root)) {
         lease = lease_find(broker_leases(exchange_app(x)->broker), t->claims.id);
         if (lease == NULL)
-            error_set(&root->error, ERR_LEASE_GONE, "the lease has ended: acquire a new one");
+            error_set(op_error_edit(root), ERR_LEASE_GONE,
+                      "the lease has ended: acquire a new one");
     }
     if (lease == NULL)
-        exchange_reply_error(x, &root->error);
+        exchange_reply_error(x, op_error(root));
     else
         t->then(x, lease, t->ctx);
 }

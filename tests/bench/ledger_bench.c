@@ -236,7 +236,7 @@ static void on_bench_done(struct op *op, void *ctx)
 
     bench->running--;
     bench->done++;
-    if (error_is(&op->error) || container_of(op, struct bench_op, op)->row == NULL)
+    if (error_is(op_error(op)) || container_of(op, struct bench_op, op)->row == NULL)
         bench->failed++;
     if (now_s() < bench->until_s)
         bench_start(bench);

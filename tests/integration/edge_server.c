@@ -153,7 +153,7 @@ static const struct op_type nap_type = {"nap", nap_states, 3, nap_step, NULL};
 static void on_nap_done(struct exchange *x, struct op *op)
 {
     if (op_failed(op))
-        exchange_reply_error(x, &op->error);
+        exchange_reply_error(x, op_error(op));
     else
         reply_text(x, "slept\n");
 }

@@ -151,7 +151,7 @@ static void on_call_done(struct op *op, void *ctx)
 {
     struct ending *end = ctx;
 
-    end->error = op->error;
+    end->error = *op_error(op);
     end->done = true;
 }
 

@@ -221,7 +221,7 @@ static enum op_poll fake_step(struct op *op)
             }
             op_fail(op, script->fail_code, "scripted failure");
             if (script->answer_lost)
-                op->error.admitted = ADMITTED_UNKNOWN;
+                op_error_edit(op)->admitted = ADMITTED_UNKNOWN;
         } else {
             act(t);
         }

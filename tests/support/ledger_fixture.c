@@ -116,7 +116,7 @@ struct op *fixture_begin(struct fixture *f)
 void fixture_finish(struct fixture *f, struct op *op)
 {
     fixture_run_until(f, &op->done);
-    f->error = op->last;
+    f->error = *op_last(op);
 }
 
 struct ledger_claim fixture_claim(struct fixture *f, int n)

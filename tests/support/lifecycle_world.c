@@ -103,7 +103,7 @@ static void note_end(struct op *op, void *ctx)
     struct caller *c = ctx;
 
     c->over = true;
-    c->error = op->error;
+    c->error = *op_error(op);
 }
 
 struct caller *caller_new(struct world *w)

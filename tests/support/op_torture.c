@@ -18,7 +18,7 @@ void torture_done(struct op *op, void *ctx)
     struct torture_run *run = ctx;
 
     run->ends++;
-    run->error = op->error;
+    run->error = *op_error(op);
 }
 
 static void on_tick(void *ctx)

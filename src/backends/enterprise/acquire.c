@@ -34,7 +34,7 @@ static bool says_no_route(const struct error *err)
 /* What a failed probe is to the caller. */
 static void acquire_judge(struct enterprise_acquire *a, const char *binding_ref)
 {
-    struct error err = a->op.error;
+    struct error err = *op_error(&a->op);
     enum err_code code = ERR_BINDING_ACQUIRE;
 
     if (enterprise_says_gone(err.upstream_status, err.upstream_code))
@@ -49,7 +49,7 @@ static void acquire_judge(struct enterprise_acquire *a, const char *binding_ref)
     else if (err.upstream_status == 401 || err.upstream_status == 403)
         code = ERR_BACKEND_AUTH;
     error_wrap(&err, code, "sandbox %s", binding_ref);
-    a->op.error = err;
+    *op_error_edit(&a->op) = err;
 }
 
 static void acquire_probe(struct enterprise_acquire *a)
@@ -64,12 +64,12 @@ static enum op_poll acquire_step(struct op *op)
     switch ((enum acquire_state)op->state) {
     case ACQUIRE_START:
         AWAIT_ANY(op, ACQUIRE_PROBING, acquire_probe(a));
-        if (op_last_failed(op) && says_no_route(&op->last)) {
+        if (op_last_failed(op) && says_no_route(op_last(op))) {
             AWAIT(op, ACQUIRE_PAUSING, op_sleep(op, ROUTE_PAUSE_MS));
             AWAIT_ANY(op, ACQUIRE_PROBING_AGAIN, acquire_probe(a));
         }
         if (op_last_failed(op)) {
-            op_fail_with(op, &op->last);
+            op_fail_with(op, op_last(op));
             goto undo;
         }
         if (a->probe.exit_code != 0) {

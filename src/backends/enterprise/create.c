@@ -65,9 +65,9 @@ static enum op_poll create_step(struct op *op)
             AWAIT_ANY(op, CREATE_DELETING, gateway_delete_sandbox(gw, op, c->sandbox_id));
             if (op_last_failed(op))
                 backend_report_orphan(&c->backend->base, ORPHAN_BINDING, c->sandbox_id, c->spec,
-                                      &op->last);
-        } else if (op->last.admitted == ADMITTED_UNKNOWN) {
-            backend_report_orphan(&c->backend->base, ORPHAN_UNKNOWN, NULL, c->spec, &op->last);
+                                      op_last(op));
+        } else if (op_last(op)->admitted == ADMITTED_UNKNOWN) {
+            backend_report_orphan(&c->backend->base, ORPHAN_UNKNOWN, NULL, c->spec, op_last(op));
         }
         return OP_DONE;
     }

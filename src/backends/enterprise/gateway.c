@@ -86,7 +86,7 @@ static struct error judge_status(struct gateway_call *c)
 /* No complete answer. */
 static struct error judge_transport(const struct gateway_call *c)
 {
-    struct error err = c->op.last;
+    struct error err = *op_last(&c->op);
     enum err_code code = err.code;
 
     if (err.code != ERR_DEADLINE && err.code != ERR_OVERLOADED && err.code != ERR_CANCELLED &&
@@ -110,7 +110,7 @@ static void take_answer(struct gateway_call *c)
         !json_object_is_type(value, json_type_string)) {
         op_fail(&c->op, c->code, "%s: the gateway's answer holds no string \"%s\"", c->what,
                 c->answer_key);
-        c->op.error.admitted = ADMITTED_UNKNOWN;
+        op_error_edit(&c->op)->admitted = ADMITTED_UNKNOWN;
         return;
     }
     text = json_object_get_string(value);
@@ -118,7 +118,7 @@ static void take_answer(struct gateway_call *c)
         strlen(text) > REF_MAX || !quote_is_header_safe(text)) {
         op_fail(&c->op, c->code, "%s: the gateway returned an invalid \"%s\"", c->what,
                 c->answer_key);
-        c->op.error.admitted = ADMITTED_UNKNOWN;
+        op_error_edit(&c->op)->admitted = ADMITTED_UNKNOWN;
         return;
     }
     *c->ret_answer = arena_strdup(c->op.arena, text);

@@ -114,10 +114,11 @@ static enum op_poll acquire_step(struct op *op)
         return OP_DONE;
 
     undo:
-        if (shellctl_says_gone(&op->error))
-            error_wrap(&op->error, ERR_BINDING_LOST, "the binding's Home or Workspace is gone");
-        shellctl_wrap_error(&op->error, ERR_BINDING_ACQUIRE);
-        op->error.admitted = ADMITTED_NO; /* a probe changes nothing */
+        if (shellctl_says_gone(op_error(op)))
+            error_wrap(op_error_edit(op), ERR_BINDING_LOST,
+                       "the binding's Home or Workspace is gone");
+        shellctl_wrap_error(op_error_edit(op), ERR_BINDING_ACQUIRE);
+        op_error_edit(op)->admitted = ADMITTED_NO; /* a probe changes nothing */
         return OP_DONE;
     }
     unreachable_state(op);

@@ -67,7 +67,7 @@ static enum op_poll destroy_step(struct op *op)
             op_fail(op, ERR_BINDING_DESTROY, "removing the binding failed (exit code %d): %.300s",
                     d->result.exit_code, d->result.output);
     undo:
-        shellctl_wrap_error(&op->error, ERR_BINDING_DESTROY);
+        shellctl_wrap_error(op_error_edit(op), ERR_BINDING_DESTROY);
         return OP_DONE;
     }
     unreachable_state(op);

@@ -84,7 +84,7 @@ static enum op_poll list_step(struct op *op)
         else
             read_page(p);
     undo:
-        shellctl_wrap_error(&op->error, ERR_BACKEND_UNAVAILABLE);
+        shellctl_wrap_error(op_error_edit(op), ERR_BACKEND_UNAVAILABLE);
         return OP_DONE;
     }
     unreachable_state(op);
@@ -139,7 +139,7 @@ static enum op_poll find_step(struct op *op)
                     f->result.output);
         }
     undo:
-        shellctl_wrap_error(&op->error, ERR_BACKEND_UNAVAILABLE);
+        shellctl_wrap_error(op_error_edit(op), ERR_BACKEND_UNAVAILABLE);
         return OP_DONE;
     }
     unreachable_state(op);

@@ -86,8 +86,8 @@ static void give(const struct local_making *making)
 /* Nothing can be there: the script never left, or has cleaned up after itself. */
 static bool is_clean(const struct make_folder *m)
 {
-    return m->clean ||
-           (m->op.last.code == ERR_UPSTREAM_CONNECT && m->op.last.admitted == ADMITTED_NO);
+    return m->clean || (op_last(&m->op)->code == ERR_UPSTREAM_CONNECT &&
+                        op_last(&m->op)->admitted == ADMITTED_NO);
 }
 
 enum op_poll local_make_step(struct op *op)
@@ -104,17 +104,17 @@ enum op_poll local_make_step(struct op *op)
             return OP_DONE;
         }
     undo:
-        shellctl_wrap_error(&op->error, making->code);
+        shellctl_wrap_error(op_error_edit(op), making->code);
         if (is_clean(m))
             return OP_DONE;
         op_begin_undo(op, LOCAL_UNDO_MS);
         AWAIT_ANY(op, MAKE_UNMAKING, unmake(m));
         if (!op_last_failed(op) && m->result.exit_code == 0) {
-            op->error.admitted = ADMITTED_NO;
+            op_error_edit(op)->admitted = ADMITTED_NO;
         } else {
-            op->error.admitted = ADMITTED_UNKNOWN;
+            op_error_edit(op)->admitted = ADMITTED_UNKNOWN;
             backend_report_orphan(&m->l->backend, making->orphan, making->ref, making->spec,
-                                  &op->error);
+                                  op_error(op));
         }
         return OP_DONE;
     }

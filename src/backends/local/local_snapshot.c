@@ -65,7 +65,7 @@ static enum op_poll delete_step(struct op *op)
             op_fail(op, ERR_SNAPSHOT_DELETE, "removing the snapshot failed (exit code %d): %.300s",
                     d->result.exit_code, d->result.output);
     undo:
-        shellctl_wrap_error(&op->error, ERR_SNAPSHOT_DELETE);
+        shellctl_wrap_error(op_error_edit(op), ERR_SNAPSHOT_DELETE);
         return OP_DONE;
     }
     unreachable_state(op);

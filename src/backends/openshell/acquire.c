@@ -59,7 +59,7 @@ static bool phase_is_down(int phase)
  * waiting again, on another connection, can help. The command has not run. */
 static bool exec_may_repeat(struct openshell_acquire *a)
 {
-    const struct error *err = &a->op.last;
+    const struct error *err = op_last(&a->op);
 
     if (!rpc_is(err, GRPC_FAILED_PRECONDITION) && !rpc_is(err, GRPC_UNAVAILABLE) &&
         !rpc_is(err, GRPC_DEADLINE_EXCEEDED))
@@ -116,7 +116,7 @@ static void acquire_open_plane(struct openshell_acquire *a)
 /* What the failure is to the caller; the tunnel knows why an HTTP exchange through it broke. */
 static void acquire_judge(struct openshell_acquire *a)
 {
-    struct error err = a->op.error;
+    struct error err = *op_error(&a->op);
 
     if (a->plane != NULL && error_is(tunnel_last_error(a->plane->tunnel)) &&
         (err.code == ERR_UPSTREAM_LOST || err.code == ERR_UPSTREAM_CONNECT))
@@ -127,7 +127,7 @@ static void acquire_judge(struct openshell_acquire *a)
         err.code = ERR_BINDING_ACQUIRE;
     if (err.code == ERR_BACKEND_AUTH)
         a->backend->auth_failed = true;
-    a->op.error = err;
+    *op_error_edit(&a->op) = err;
 }
 
 static bool acquire_should_stop(const struct openshell_acquire *a)
@@ -156,9 +156,9 @@ static enum op_poll acquire_step(struct op *op)
         while (phase_is_down(a->view.phase)) {
             a->started = true;
             AWAIT_ANY(op, ACQUIRE_STARTING, rpc_start(&b->rpc, op, a->name, &a->view));
-            if (op_last_failed(op) && !rpc_is(&op->last, GRPC_FAILED_PRECONDITION) &&
-                !rpc_is(&op->last, GRPC_ABORTED)) {
-                op_fail_with(op, &op->last);
+            if (op_last_failed(op) && !rpc_is(op_last(op), GRPC_FAILED_PRECONDITION) &&
+                !rpc_is(op_last(op), GRPC_ABORTED)) {
+                op_fail_with(op, op_last(op));
                 goto undo;
             }
             if (op_last_failed(op)) /* still stopping, or somebody else was quicker */
@@ -177,7 +177,7 @@ static enum op_poll acquire_step(struct op *op)
             if (!op_last_failed(op))
                 break;
             if (!exec_may_repeat(a)) {
-                op_fail_with(op, &op->last);
+                op_fail_with(op, op_last(op));
                 goto undo;
             }
             AWAIT(op, ACQUIRE_RETRYING, op_sleep(op, RETRY_MS));
@@ -193,8 +193,8 @@ static enum op_poll acquire_step(struct op *op)
             if (!op_last_failed(op))
                 break;
             if (a->tries == HEALTH_TRIES || op_failed(op) ||
-                (op->last.upstream_status >= 400 && op->last.upstream_status < 500)) {
-                op_fail_with(op, &op->last);
+                (op_last(op)->upstream_status >= 400 && op_last(op)->upstream_status < 500)) {
+                op_fail_with(op, op_last(op));
                 goto undo;
             }
             AWAIT(op, ACQUIRE_PROBE_PAUSING, op_sleep(op, RETRY_MS));
@@ -211,7 +211,7 @@ static enum op_poll acquire_step(struct op *op)
             op_begin_undo(op, UNDO_BUDGET_MS);
             AWAIT_ANY(op, ACQUIRE_STOPPING, rpc_stop(&b->rpc, op, a->name, &a->view));
             if (op_last_failed(op))
-                openshell_note_left_running(b, a->name, &op->last);
+                openshell_note_left_running(b, a->name, op_last(op));
         }
         return OP_DONE;
     }

@@ -56,7 +56,7 @@ static enum op_poll version_step(struct op *op)
                 version_judge(v->backend, v->version);
                 return OP_DONE;
             }
-            v->backend->version_error = op->last;
+            v->backend->version_error = *op_last(op);
             v->backend->version_error.code = ERR_BACKEND_UNAVAILABLE;
             AWAIT(op, VERSION_PAUSING, op_sleep(op, VERSION_RETRY_MS));
         }

@@ -64,7 +64,7 @@ static enum verdict claim_judge(struct openshell_claim *c)
     bool broken = v->phase == OPENSHELL__SANDBOX_PHASE__PHASE_ERROR;
 
     if (op_last_failed(&c->op)) {
-        if (rpc_is(&c->op.last, GRPC_NOT_FOUND))
+        if (rpc_is(op_last(&c->op), GRPC_NOT_FOUND))
             return c->attempts < ATTEMPTS_MAX ? VERDICT_AGAIN : fail_with_create_error(c);
         if (c->failure.admitted == ADMITTED_UNKNOWN)
             backend_report_orphan(&c->backend->base, ORPHAN_BINDING, claim->name, claim->spec,
@@ -105,7 +105,7 @@ static enum op_poll claim_step(struct op *op)
         for (;;) {
             c->attempts++;
             AWAIT_ANY(op, CLAIM_CREATING, rpc_create(rpc, op, claim->request, &claim->view));
-            c->failure = op->last;
+            c->failure = *op_last(op);
             if (op_failed(op))
                 goto undo;
             if (!error_is(&c->failure))
@@ -132,9 +132,9 @@ static enum op_poll claim_step(struct op *op)
         AWAIT_ANY(op, CLAIM_SETTLING, rpc_get(rpc, op, claim->name, &claim->view));
         if (settle_found_ours(c))
             AWAIT_ANY(op, CLAIM_UNMAKING, rpc_delete(rpc, op, claim->name));
-        if (op_last_failed(op) && !rpc_is(&op->last, GRPC_NOT_FOUND))
+        if (op_last_failed(op) && !rpc_is(op_last(op), GRPC_NOT_FOUND))
             backend_report_orphan(&c->backend->base, ORPHAN_BINDING, claim->name, claim->spec,
-                                  &op->last);
+                                  op_last(op));
         return OP_DONE;
     }
     unreachable_state(op);

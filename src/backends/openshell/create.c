@@ -114,15 +114,15 @@ static enum op_poll create_step(struct op *op)
         return OP_DONE;
 
     undo:
-        err = op->error;
+        err = *op_error(op);
         rpc_judge(&err, ERR_BINDING_CREATE, ERR_BINDING_CREATE);
-        op->error = err;
+        *op_error_edit(op) = err;
         if (!c->claimed || c->claim.adopted)
             return OP_DONE;
         op_begin_undo(op, UNDO_BUDGET_MS);
         AWAIT_ANY(op, CREATE_DELETING, rpc_delete(&b->rpc, op, c->claim.name));
         if (op_last_failed(op))
-            backend_report_orphan(&b->base, ORPHAN_BINDING, c->claim.name, c->spec, &op->last);
+            backend_report_orphan(&b->base, ORPHAN_BINDING, c->claim.name, c->spec, op_last(op));
         return OP_DONE;
     }
     unreachable_state(op);

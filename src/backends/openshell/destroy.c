@@ -22,7 +22,7 @@ static enum op_poll destroy_step(struct op *op)
         AWAIT(op, DESTROY_DELETING, rpc_delete(&d->backend->rpc, op, d->name));
         return OP_DONE;
     undo:
-        rpc_judge(&op->error, ERR_BINDING_DESTROY, ERR_BINDING_DESTROY);
+        rpc_judge(op_error_edit(op), ERR_BINDING_DESTROY, ERR_BINDING_DESTROY);
         return OP_DONE;
     }
     unreachable_state(op);

@@ -54,7 +54,7 @@ static enum op_poll listing_step(struct op *op)
         listing_take(l);
         return OP_DONE;
     undo:
-        rpc_judge(&op->error, ERR_BINDING_ACQUIRE, ERR_BINDING_ACQUIRE);
+        rpc_judge(op_error_edit(op), ERR_BINDING_ACQUIRE, ERR_BINDING_ACQUIRE);
         return OP_DONE;
     }
     unreachable_state(op);
@@ -97,7 +97,7 @@ static const char *const search_states[] = {"start", "getting"};
 static void search_judge(struct openshell_search *s)
 {
     char digest[NAME_DIGEST_CHARS + 1];
-    struct error err = s->op.last;
+    struct error err = *op_last(&s->op);
 
     if (op_last_failed(&s->op)) {
         if (rpc_is(&err, GRPC_NOT_FOUND))

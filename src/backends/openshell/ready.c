@@ -28,7 +28,7 @@ static const char *const wait_states[] = {"start", "getting", "pausing"};
 static void wait_judge(struct wait_phase *w)
 {
     struct op *op = &w->op;
-    struct error err = op->last;
+    struct error err = *op_last(op);
     bool absent = rpc_is(&err, GRPC_NOT_FOUND);
 
     if (w->gone) {

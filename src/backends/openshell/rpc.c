@@ -43,7 +43,7 @@ static enum op_poll call_step(struct op *op)
                   grpc_unary(c->rpc->channel, op, c->method, c->request, c->len, c->timeout_ms,
                              &c->reply));
         if (op_last_failed(op)) {
-            err = op->last;
+            err = *op_last(op);
             if (c->absent_is_success && rpc_is(&err, GRPC_NOT_FOUND))
                 return OP_DONE;
             if (!c->write)
@@ -126,7 +126,7 @@ static void take_sandbox(struct unary_call *c, const void *message)
     if (reply->sandbox == NULL || reply->sandbox->metadata == NULL ||
         text_of(reply->sandbox->metadata->id)[0] == '\0') {
         op_fail(&c->op, ERR_UPSTREAM_PROTOCOL, "%s: the answer names no sandbox", c->method);
-        c->op.error.admitted = c->write ? ADMITTED_UNKNOWN : ADMITTED_NO;
+        op_error_edit(&c->op)->admitted = c->write ? ADMITTED_UNKNOWN : ADMITTED_NO;
         return;
     }
     view_of(reply->sandbox, c->ret_view);

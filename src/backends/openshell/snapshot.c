@@ -73,10 +73,10 @@ static enum op_poll make_step(struct op *op)
             *m->ret = m->ref;
         return OP_DONE;
     undo:
-        err = op->error;
+        err = *op_error(op);
         if (err.code != ERR_CANCELLED && err.code != ERR_DEADLINE && err.code != ERR_BINDING_LOST)
             error_wrap(&err, ERR_SNAPSHOT_CREATE, "copying the Home");
-        op->error = err;
+        *op_error_edit(op) = err;
         return OP_DONE;
     }
     unreachable_state(op);
@@ -138,13 +138,13 @@ static enum op_poll drop_step(struct op *op)
         if (d->exec.exit_code != 0)
             op_fail(op, ERR_SNAPSHOT_DELETE, "removing the snapshot: %s", d->exec.output);
     undo:
-        rpc_judge(&op->error, ERR_SNAPSHOT_DELETE, ERR_SNAPSHOT_DELETE);
+        rpc_judge(op_error_edit(op), ERR_SNAPSHOT_DELETE, ERR_SNAPSHOT_DELETE);
         if (!d->asked)
             return OP_DONE;
         op_begin_undo(op, UNDO_BUDGET_MS);
         AWAIT_ANY(op, DROP_DELETING, rpc_delete(&b->rpc, op, d->name));
         if (op_last_failed(op))
-            backend_report_orphan(&b->base, ORPHAN_BINDING, d->name, NULL, &op->last);
+            backend_report_orphan(&b->base, ORPHAN_BINDING, d->name, NULL, op_last(op));
         return OP_DONE;
     }
     unreachable_state(op);

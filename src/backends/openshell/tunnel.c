@@ -62,7 +62,7 @@ static enum op_poll revoke_step(struct op *op)
     case REVOKE_START:
         AWAIT_ANY(op, REVOKE_CALLING, rpc_session_revoke(r->rpc, op, r->text));
         if (op_last_failed(op))
-            log_warn("an OpenShell session was not revoked: %s", op->last.message);
+            log_warn("an OpenShell session was not revoked: %s", op_last(op)->message);
         return OP_DONE;
     }
     unreachable_state(op);
@@ -107,9 +107,9 @@ static void on_minted(struct op *op, void *ctx)
     t->minting = false;
     t->minter = NULL;
     if (op_failed(op)) {
-        t->last_error = op->error;
+        t->last_error = *op_error(op);
         while ((node = t->waiting.next) != &t->waiting)
-            pump_abort(pump_of(node), &op->error);
+            pump_abort(pump_of(node), op_error(op));
     } else {
         token = xcalloc(1, sizeof(*token));
         token->text = xstrdup(m->text);

@@ -29,9 +29,9 @@ static enum op_poll idle_step(struct op *op)
         if (s->use->planes > 0 || s->use->acquiring > 0)
             return OP_DONE;
         AWAIT_ANY(op, IDLE_STOPPING, rpc_stop(&b->rpc, op, s->use->name, &s->view));
-        if (op_last_failed(op) && !rpc_is(&op->last, GRPC_NOT_FOUND) &&
-            !rpc_is(&op->last, GRPC_FAILED_PRECONDITION))
-            openshell_note_left_running(b, s->use->name, &op->last);
+        if (op_last_failed(op) && !rpc_is(op_last(op), GRPC_NOT_FOUND) &&
+            !rpc_is(op_last(op), GRPC_FAILED_PRECONDITION))
+            openshell_note_left_running(b, s->use->name, op_last(op));
         else
             log_info("sandbox %s was stopped: no lease used it", s->use->name);
         return OP_DONE;

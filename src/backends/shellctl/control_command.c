@@ -70,9 +70,10 @@ static void judge(struct control *c)
     if (strcmp(c->job.status, "exited") != 0 || !c->job.has_exit_code) {
         op_fail(op, ERR_UPSTREAM_STATUS, "%s: the command did not run to its end: its job is %s",
                 c->endpoint->peer, c->job.status);
-        op->error.upstream_status = 200;
-        op->error.admitted = ADMITTED_UNKNOWN;
-        snprintf(op->error.upstream_code, sizeof(op->error.upstream_code), "job_%s", c->job.status);
+        op_error_edit(op)->upstream_status = 200;
+        op_error_edit(op)->admitted = ADMITTED_UNKNOWN;
+        snprintf(op_error_edit(op)->upstream_code, sizeof(op_error(op)->upstream_code), "job_%s",
+                 c->job.status);
         return;
     }
     c->ret->exit_code = c->job.exit_code;
@@ -83,7 +84,7 @@ static void judge(struct control *c)
 /* A cut run may have started a job whose id nobody will ever know. */
 static void note_lost_job(struct control *c)
 {
-    const struct error *err = &c->op.error;
+    const struct error *err = op_error(&c->op);
 
     if (c->asked && c->job_id == NULL && err->admitted == ADMITTED_UNKNOWN)
         job_delete_failed(c->backend, NULL, err);
@@ -109,7 +110,7 @@ static enum op_poll control_step(struct op *op)
                       shellctl_wait(c->backend, op, c->endpoint, c->job_id, &c->window, &c->job));
             if (op_failed(op))
                 goto undo;
-            if (op_last_failed(op) && is_forgotten(&op->last)) {
+            if (op_last_failed(op) && is_forgotten(op_last(op))) {
                 c->job_id = NULL;
                 c->window.offset = 0;
                 buf_clear(&c->output);
@@ -117,12 +118,13 @@ static enum op_poll control_step(struct op *op)
                     c->ran_again = true;
                     goto again;
                 }
-                error_wrap(&op->last, ERR_UPSTREAM_STATUS, "the job vanished before its end%s",
+                error_wrap(op_last_edit(op), ERR_UPSTREAM_STATUS,
+                           "the job vanished before its end%s",
                            c->ran_again ? ", twice: does shellctl restart?" : "");
-                op->last.admitted = ADMITTED_UNKNOWN;
+                op_last_edit(op)->admitted = ADMITTED_UNKNOWN;
             }
             if (op_last_failed(op)) {
-                op_fail_with(op, &op->last);
+                op_fail_with(op, op_last(op));
                 goto undo;
             }
             if (!take_window(c))
@@ -138,7 +140,7 @@ static enum op_poll control_step(struct op *op)
             AWAIT_ANY(op, CONTROL_DELETING,
                       shellctl_delete(c->backend, op, c->endpoint, c->job_id));
             if (op_last_failed(op))
-                job_delete_failed(c->backend, c->job_id, &op->last);
+                job_delete_failed(c->backend, c->job_id, op_last(op));
         }
         return OP_DONE;
     }

@@ -82,7 +82,7 @@ static enum op_poll delete_step(struct op *op)
             if (op_failed(op) || !op_last_failed(op))
                 return OP_DONE;
             if (++d->attempts == ATTEMPTS) {
-                op_fail_with(op, &op->last);
+                op_fail_with(op, op_last(op));
                 return OP_DONE;
             }
             AWAIT(op, DELETE_PAUSING, op_sleep(op, PAUSE_MS));
@@ -101,7 +101,7 @@ static void on_deleted(struct op *op, void *ctx)
 
     list_remove(&d->link);
     if (op_failed(op))
-        job_delete_failed(d->backend, d->job_id, &op->error);
+        job_delete_failed(d->backend, d->job_id, op_error(op));
     check_finish(op->loop);
 }
 

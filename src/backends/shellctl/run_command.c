@@ -226,10 +226,10 @@ static enum op_poll command_step(struct op *op)
                   shellctl_terminate(c->backend, op, c->endpoint, c->job_id, GRACE_MS, &c->view));
         give_result(c);
     undo:
-        if (c->asked && c->job_id == NULL && op->error.admitted == ADMITTED_UNKNOWN)
-            job_delete_failed(c->backend, NULL, &op->error);
-        if (shellctl_says_gone(&op->error))
-            error_wrap(&op->error, ERR_BINDING_LOST, "the sandbox is gone");
+        if (c->asked && c->job_id == NULL && op_error(op)->admitted == ADMITTED_UNKNOWN)
+            job_delete_failed(c->backend, NULL, op_error(op));
+        if (shellctl_says_gone(op_error(op)))
+            error_wrap(op_error_edit(op), ERR_BINDING_LOST, "the sandbox is gone");
         if (c->job_id != NULL && c->endpoint->dialer == NULL) {
             job_delete_later(c->backend, c->endpoint, c->job_id);
         } else if (c->job_id != NULL) {
@@ -237,7 +237,7 @@ static enum op_poll command_step(struct op *op)
             AWAIT_ANY(op, COMMAND_DELETING,
                       shellctl_delete(c->backend, op, c->endpoint, c->job_id));
             if (op_last_failed(op))
-                job_delete_failed(c->backend, c->job_id, &op->last);
+                job_delete_failed(c->backend, c->job_id, op_last(op));
         }
         return OP_DONE;
     }

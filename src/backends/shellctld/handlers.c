@@ -63,7 +63,7 @@ static void handle_health(struct exchange *x)
 static void wait_done(struct exchange *x, struct op *root)
 {
     if (op_failed(root))
-        reply_fault(x, &root->error);
+        reply_fault(x, op_error(root));
     else
         reply_result(x, &container_of(root, struct job_wait, op)->result);
 }
@@ -116,7 +116,7 @@ static void handle_wait(struct exchange *x)
 static void input_done(struct exchange *x, struct op *root)
 {
     if (op_failed(root))
-        reply_fault(x, &root->error);
+        reply_fault(x, op_error(root));
     else
         reply_result(x, &container_of(root, struct job_input, op)->wait->result);
 }
@@ -206,7 +206,7 @@ static void handle_list(struct exchange *x)
 static void terminate_done(struct exchange *x, struct op *root)
 {
     struct job_stop *stop = container_of(root, struct job_stop, op);
-    struct error err = root->error;
+    struct error err = *op_error(root);
     struct job *job = NULL;
 
     if (!error_is(&err))
@@ -234,7 +234,7 @@ static void handle_terminate(struct exchange *x)
 static void delete_done(struct exchange *x, struct op *root)
 {
     if (op_failed(root))
-        reply_fault(x, &root->error);
+        reply_fault(x, op_error(root));
     else
         reply_deleted(x, exchange_param(x, "job_id"));
 }

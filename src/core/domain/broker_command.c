@@ -49,10 +49,10 @@ static enum op_poll command_step(struct op *op)
               backend->ops->run_command(backend, op, t->use.lease->plane, t->spec, t->ret));
     undo:
         lease_use_end(&t->use);
-        broker_wrap_error(&op->error, ERR_BINDING_UNAVAILABLE);
-        if (op->error.code == ERR_BINDING_LOST &&
+        broker_wrap_error(op_error_edit(op), ERR_BINDING_UNAVAILABLE);
+        if (op_error(op)->code == ERR_BINDING_LOST &&
             lease_ended_how(t->broker->leases, t->lease_id) != LEASE_LOST)
-            broker_binding_lost(t->broker, t->binding_ref, &op->error);
+            broker_binding_lost(t->broker, t->binding_ref, op_error(op));
         return OP_DONE;
     }
     unreachable_state(op);
@@ -101,7 +101,7 @@ static enum op_poll run_step(struct op *op)
     undo:
         if (t->plane != NULL)
             lease_give_back(t->broker->leases, t->plane);
-        broker_wrap_error(&op->error, ERR_BINDING_UNAVAILABLE);
+        broker_wrap_error(op_error_edit(op), ERR_BINDING_UNAVAILABLE);
         return OP_DONE;
     }
     unreachable_state(op);

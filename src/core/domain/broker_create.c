@@ -62,9 +62,9 @@ static enum op_poll create_step(struct op *op)
             AWAIT_ANY(op, CREATE_UNDOING, undo_create(t, op));
             if (op_last_failed(op))
                 backend_report_orphan(backend, ORPHAN_BINDING, t->made.binding_ref, t->spec,
-                                      &op->last);
+                                      op_last(op));
         }
-        broker_wrap_error(&op->error, ERR_BINDING_CREATE);
+        broker_wrap_error(op_error_edit(op), ERR_BINDING_CREATE);
         return OP_DONE;
     }
     unreachable_state(op);

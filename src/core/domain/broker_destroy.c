@@ -44,7 +44,7 @@ static enum op_poll destroy_step(struct op *op)
         return OP_DONE;
 
     undo:
-        broker_wrap_error(&op->error, ERR_BINDING_DESTROY);
+        broker_wrap_error(op_error_edit(op), ERR_BINDING_DESTROY);
         return OP_DONE;
     }
     unreachable_state(op);

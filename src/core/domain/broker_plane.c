@@ -54,8 +54,8 @@ static enum op_poll plane_open_step(struct op *op)
                       backend->ops->reopen(backend, op, t->binding_ref, &t->plane));
                 goto opened;
             }
-            if (speaks_for_others(&op->last)) {
-                op_fail_with(op, &op->last);
+            if (speaks_for_others(op_last(op))) {
+                op_fail_with(op, op_last(op));
                 goto undo;
             }
         }
@@ -67,10 +67,10 @@ static enum op_poll plane_open_step(struct op *op)
         return OP_DONE;
 
     undo:
-        broker_wrap_error(&op->error, ERR_BINDING_ACQUIRE);
-        if (op->error.code == ERR_BINDING_LOST && t->flight.key != NULL)
-            broker_binding_lost(t->broker, t->binding_ref, &op->error);
-        flight_end(&t->flight, &op->error);
+        broker_wrap_error(op_error_edit(op), ERR_BINDING_ACQUIRE);
+        if (op_error(op)->code == ERR_BINDING_LOST && t->flight.key != NULL)
+            broker_binding_lost(t->broker, t->binding_ref, op_error(op));
+        flight_end(&t->flight, op_error(op));
         if (t->plane != NULL)
             lease_give_back(t->broker->leases, t->plane);
         return OP_DONE;

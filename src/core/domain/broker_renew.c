@@ -25,7 +25,7 @@ static void renew_claims(struct lease_renew *t)
     struct op *op = &t->op;
 
     if (!lease_renewed_expiry(b->leases, t->ttl_ms, t->claims.hard_end_wall_ms,
-                              &t->claims.expires_wall_ms, &op->error))
+                              &t->claims.expires_wall_ms, op_error_edit(op)))
         return;
     *t->ret = (struct lease_grant){
         .binding_ref = t->claims.binding_ref,

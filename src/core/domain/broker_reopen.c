@@ -77,7 +77,7 @@ static enum op_poll reopen_step(struct op *op)
         }
         AWAIT(op, REOPEN_OPENING,
               b->backend->ops->reopen(b->backend, op, t->claims->binding_ref, &t->plane));
-        if (settled(t, op) || !lease_table_check_room(b->leases, &op->error))
+        if (settled(t, op) || !lease_table_check_room(b->leases, op_error_edit(op)))
             goto undo;
         lease_adopt(b->leases, t->plane, t->claims);
         t->plane = NULL;
@@ -86,11 +86,11 @@ static enum op_poll reopen_step(struct op *op)
         flight_end(&t->flight, NULL);
         if (t->plane != NULL)
             lease_give_back(b->leases, t->plane);
-        broker_wrap_error(&op->error, ERR_BINDING_ACQUIRE);
-        if (op->error.code == ERR_BINDING_LOST &&
+        broker_wrap_error(op_error_edit(op), ERR_BINDING_ACQUIRE);
+        if (op_error(op)->code == ERR_BINDING_LOST &&
             lease_ended_how(b->leases, t->claims->id) != LEASE_LOST) {
             bury(t, LEASE_LOST);
-            broker_binding_lost(b, t->claims->binding_ref, &op->error);
+            broker_binding_lost(b, t->claims->binding_ref, op_error(op));
         }
         return OP_DONE;
     }

@@ -44,12 +44,12 @@ static enum op_poll snapshot_step(struct op *op)
     undo:
         if (t->plane != NULL)
             lease_give_back(t->broker->leases, t->plane);
-        snapshot_wrap(&op->error);
+        snapshot_wrap(op_error_edit(op));
         if (t->ref != NULL) {
             op_begin_undo(op, BROKER_UNDO_MS);
             AWAIT_ANY(op, SNAPSHOT_DROPPING, backend->ops->snapshot_delete(backend, op, t->ref));
             if (op_last_failed(op))
-                backend_report_orphan(backend, ORPHAN_SNAPSHOT, t->ref, NULL, &op->last);
+                backend_report_orphan(backend, ORPHAN_SNAPSHOT, t->ref, NULL, op_last(op));
         }
         return OP_DONE;
     }
@@ -125,9 +125,9 @@ static enum op_poll drop_step(struct op *op)
         op_set_deadline_ms(op, t->broker->options.snapshot_timeout_ms, "deleting the snapshot");
         AWAIT(op, DROP_DELETING, backend->ops->snapshot_delete(backend, op, t->ref));
     undo:
-        broker_wrap_error(&op->error, ERR_SNAPSHOT_DELETE);
-        if (op->error.code == ERR_BINDING_DESTROY)
-            op->error.code = ERR_SNAPSHOT_DELETE;
+        broker_wrap_error(op_error_edit(op), ERR_SNAPSHOT_DELETE);
+        if (op_error(op)->code == ERR_BINDING_DESTROY)
+            op_error_edit(op)->code = ERR_SNAPSHOT_DELETE;
         return OP_DONE;
     }
     unreachable_state(op);

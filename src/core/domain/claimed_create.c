@@ -157,7 +157,7 @@ static enum op_poll claimed_step(struct op *op)
 
     undo:
         op_begin_undo(op, LIFECYCLE_UNDO_MS);
-        if (op->error.admitted == ADMITTED_UNKNOWN && !t->activating)
+        if (op_error(op)->admitted == ADMITTED_UNKNOWN && !t->activating)
             t->unknown = true;
         if (t->active != NULL) {
             /* An owner's binding stays for its next call; without an owner nobody would call. */
@@ -172,7 +172,7 @@ static enum op_poll claimed_step(struct op *op)
             AWAIT_ANY(op, CLAIMED_DESTROYING, destroy_made(t, op));
             if (op_last_failed(op))
                 backend_report_orphan(backend_of(t), ORPHAN_BINDING, t->refs.binding_ref,
-                                      &t->spec->binding, &op->last);
+                                      &t->spec->binding, op_last(op));
         } else if (t->activating) {
             return OP_DONE;
         }
@@ -180,7 +180,7 @@ static enum op_poll claimed_step(struct op *op)
         if (op_last_failed(op))
             return OP_DONE; /* the row is all that tells of the orphan: it stays */
         AWAIT_ANY(op, CLAIMED_ABANDONING,
-                  ledger->ops->abandon_binding(ledger, op, row, &op->error,
+                  ledger->ops->abandon_binding(ledger, op, row, op_error(op),
                                                t->unknown && can_find(t), &t->done));
         return OP_DONE;
     }

@@ -387,8 +387,8 @@ static void on_released(struct op *op, void *ctx)
 
     if (op_failed(op)) {
         metric_add(METRIC_CLEANUP_FAILURES, LABELS("lease_release"), 1);
-        LOG_WITH(LOG_WARN, op->error.message, {"op", op->type->name},
-                 {"code", err_wire(op->error.code)});
+        LOG_WITH(LOG_WARN, op_error(op)->message, {"op", op->type->name},
+                 {"code", err_wire(op_error(op)->code)});
     }
     t->releasing--;
     check_idle(t);

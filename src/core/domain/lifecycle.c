@@ -39,8 +39,8 @@ static void on_renewed(struct op *op, void *ctx)
     struct lifecycle *lc = ctx;
 
     lc->renewing = false;
-    if (error_is(&op->error))
-        LOG_WITH(LOG_WARN, "claims could not be renewed", {"error", op->error.message});
+    if (error_is(op_error(op)))
+        LOG_WITH(LOG_WARN, "claims could not be renewed", {"error", op_error(op)->message});
 }
 
 static void on_renewal_due(void *ctx)

@@ -207,7 +207,7 @@ static enum op_poll adoption_step(struct op *op)
         if (t->claimed.outcome == CLAIM_NEW && t->claimed.row != NULL && t->row == NULL) {
             op_begin_undo(op, LIFECYCLE_UNDO_MS);
             AWAIT_ANY(op, ADOPTION_GIVING_UP,
-                      ledger->ops->abandon_binding(ledger, op, t->claimed.row, &op->error, false,
+                      ledger->ops->abandon_binding(ledger, op, t->claimed.row, op_error(op), false,
                                                    &t->done));
         }
         return OP_DONE;

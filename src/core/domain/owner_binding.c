@@ -207,7 +207,7 @@ static enum op_poll load_step(struct op *op)
             AWAIT_ANY(op, LOAD_GIVING_UP,
                       ledger->ops->abandon_binding(
                           ledger, op, t->claimed.row != NULL ? t->claimed.row : &t->claim.row,
-                          &op->error, t->claimed.outcome == CLAIM_TAKEN_OVER, &t->done));
+                          op_error(op), t->claimed.outcome == CLAIM_TAKEN_OVER, &t->done));
         }
         return OP_DONE;
     }

@@ -117,7 +117,7 @@ static enum op_poll recorded_step(struct op *op)
         if (t->claiming && !t->create.started) {
             op_begin_undo(op, LIFECYCLE_UNDO_MS);
             AWAIT_ANY(op, RECORDED_GIVING_UP,
-                      ledger->ops->abandon_binding(ledger, op, &t->claim.row, &op->error,
+                      ledger->ops->abandon_binding(ledger, op, &t->claim.row, op_error(op),
                                                    t->claimed.outcome == CLAIM_TAKEN_OVER,
                                                    &t->done));
         }
@@ -227,9 +227,9 @@ static enum op_poll destroy_step(struct op *op)
         if (t->row != NULL && t->retired.n_bindings > 0) {
             op_begin_undo(op, LIFECYCLE_UNDO_MS);
             destroy_work(t);
-            AWAIT_ANY(
-                op, DESTROY_PUTTING_OFF,
-                ledger->ops->retry_work(ledger, op, &t->work, &op->error, work_retry_delay_ms(1)));
+            AWAIT_ANY(op, DESTROY_PUTTING_OFF,
+                      ledger->ops->retry_work(ledger, op, &t->work, op_error(op),
+                                              work_retry_delay_ms(1)));
         }
         return OP_DONE;
     }

@@ -175,9 +175,9 @@ static enum op_poll removal_step(struct op *op)
     undo:
         if (t->retired.n_snapshots > 0) {
             op_begin_undo(op, LIFECYCLE_UNDO_MS);
-            AWAIT_ANY(
-                op, REMOVAL_PUTTING_OFF,
-                ledger->ops->retry_work(ledger, op, &t->work, &op->error, work_retry_delay_ms(1)));
+            AWAIT_ANY(op, REMOVAL_PUTTING_OFF,
+                      ledger->ops->retry_work(ledger, op, &t->work, op_error(op),
+                                              work_retry_delay_ms(1)));
         }
         return OP_DONE;
     }

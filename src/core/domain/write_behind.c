@@ -252,10 +252,10 @@ static void on_written(struct op *op, void *ctx)
     struct write_behind *w = ctx;
 
     w->writing = false;
-    if (error_is(&op->error)) {
+    if (error_is(op_error(op))) {
         LOG_WITH(LOG_WARN, "the ledger did not take what was to be recorded; it is tried again",
-                 {"error", op->error.message});
-        tell_waiters(w, &op->error);
+                 {"error", op_error(op)->message});
+        tell_waiters(w, op_error(op));
         plan(w, &w->timer, AGAIN_MS);
     } else if (w->again || w->uses_again) {
         plan(w, w->uses_again ? &w->uses_timer : &w->timer, 0);

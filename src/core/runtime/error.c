@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+const struct error error_none;
+
 static const struct err_info infos[ERR_COUNT] = {
     [ERR_NONE] = {"NONE", "ok", 200, false, "Success.", ""},
 #define ERR(symbol, wire, status, retryable, meaning, todo)                                        \

@@ -36,6 +36,9 @@ struct error {
     char message[ERROR_MESSAGE_MAX];             /* what failed, where, what to do; no secrets */
 };
 
+/** No error. */
+extern const struct error error_none;
+
 /** What the table says of a code. Valid for every enum value. */
 struct err_info {
     const char *symbol; /* "BINDING_LOST" */

@@ -83,7 +83,7 @@ static void op_finish(struct op *op)
     if (parent != NULL) {
         POST(parent->child == op);
         parent->child = NULL;
-        wait_over(parent, &op->error);
+        wait_over(parent, op_error(op));
     } else if (op->on_done != NULL) {
         op->on_done(op, op->on_done_ctx);
     }
@@ -96,7 +96,7 @@ static void op_run(void *ctx)
     PRE(!op->done && !op->waiting);
     if (!op->started) {
         op->started = true;
-        if (error_is(&op->error)) { /* cancelled before its first step: it has nothing to undo */
+        if (error_is(op_error(op))) { /* cancelled before its first step: it has nothing to undo */
             op_finish(op);
             return;
         }
@@ -106,7 +106,7 @@ static void op_run(void *ctx)
         return;
     }
     if (op->abort_unseen && !op->undoing) /* too late: there was nothing left to stop */
-        error_clear(&op->error);
+        error_clear(op_error_edit(op));
     op_finish(op);
 }
 
@@ -124,8 +124,8 @@ static void wait_cut(struct op *op, const struct error *why)
         cancel(ctx);
     if (op->waiting) { /* a cancel function must not wake; tolerate none that does */
         struct error said = *why;
-        if (op->error.code == why->code)
-            said.admitted = op->error.admitted;
+        if (op_error(op)->code == why->code)
+            said.admitted = op_error(op)->admitted;
         op_wake(op, &said);
     }
 }
@@ -147,9 +147,9 @@ static void wait_stop(struct op *op, const struct error *why)
 
 static void op_abort_with(struct op *op, const struct error *why)
 {
-    if (op->done || op->undoing || error_is(&op->error))
+    if (op->done || op->undoing || error_is(op_error(op)))
         return;
-    op->error = *why;
+    *op_error_edit(op) = *why;
     op->abort_unseen = true;
     wait_stop(op, why);
 }
@@ -203,6 +203,25 @@ int64_t op_remaining_ms(const struct op *op, int64_t if_none)
     return left_ms > 0 ? left_ms : 0;
 }
 
+/* ---- errors --------------------------------------------------------------------------------- */
+
+static struct error *made(struct op *op, struct error **error)
+{
+    if (*error == NULL)
+        *error = ARENA_NEW(op->arena, struct error);
+    return *error;
+}
+
+struct error *op_error_edit(struct op *op)
+{
+    return made(op, &op->error_);
+}
+
+struct error *op_last_edit(struct op *op)
+{
+    return made(op, &op->last_);
+}
+
 /* ---- inside a step -------------------------------------------------------------------------- */
 
 void op_fail(struct op *op, enum err_code code, const char *format, ...)
@@ -212,14 +231,14 @@ void op_fail(struct op *op, enum err_code code, const char *format, ...)
     if (op_failed(op))
         return;
     va_start(args, format);
-    error_vset(&op->error, code, format, args);
+    error_vset(op_error_edit(op), code, format, args);
     va_end(args);
 }
 
 void op_fail_with(struct op *op, const struct error *error)
 {
     if (!op_failed(op))
-        op->error = *error;
+        *op_error_edit(op) = *error;
 }
 
 void op_begin_undo(struct op *op, int64_t budget_ms)
@@ -258,8 +277,8 @@ bool op_prepare_wait(struct op *op, int state, enum op_wait_mode mode)
     }
     if (op->undoing && !timer_armed(&op->deadline))
         timer_set_ms(op->loop, &op->deadline, OP_UNDO_GRACE_MS);
-    if (error_is(&op->error) && !op->undoing) {
-        struct error why = op->error;
+    if (error_is(op_error(op)) && !op->undoing) {
+        struct error why = *op_error(op);
         wait_over(op, &why);
         return false;
     }
@@ -279,8 +298,8 @@ void op_check_wait(struct op *op)
     POST(op->cancel != NULL || op->child != NULL || !op->waiting);
     if (trouble_cancels(op))
         cancel_root(op);
-    if (error_is(&op->error) && !op->undoing) /* it was stopped by its own start expression */
-        wait_stop(op, &op->error);
+    if (error_is(op_error(op)) && !op->undoing) /* it was stopped by its own start expression */
+        wait_stop(op, op_error(op));
 }
 
 void op_wait_begin(struct op *op, op_cancel_fn cancel, void *ctx)
@@ -293,15 +312,16 @@ void op_wait_begin(struct op *op, op_cancel_fn cancel, void *ctx)
 /* The wait has ended, whatever it was: note the result and queue the step. */
 static void wait_over(struct op *op, const struct error *error)
 {
-    static const struct error success;
-
     PRE(op->waiting && !op->done);
     op->waiting = false;
     op->cancel = NULL;
     op->cancel_ctx = NULL;
-    op->last = error != NULL ? *error : success;
-    if (error_is(&op->last) && op->mode != OP_WAIT_ANY && !error_is(&op->error))
-        op->error = op->last;
+    if (error != NULL && error_is(error))
+        *op_last_edit(op) = *error;
+    else if (op->last_ != NULL)
+        error_clear(op->last_);
+    if (op_last_failed(op) && op->mode != OP_WAIT_ANY && !error_is(op_error(op)))
+        *op_error_edit(op) = *op->last_;
     loop_post(op->loop, &op->task);
     if (trouble_ends(op))
         cancel_root(op);
@@ -318,11 +338,11 @@ void op_wake(struct op *op, const struct error *error)
 
 void op_note_admitted_unknown(struct op *op)
 {
-    enum err_code reason = op->error.code;
+    enum err_code reason = op_error(op)->code;
 
-    for (struct op *o = op; o != NULL && o->error.code == reason; o = o->parent) {
-        if (o->error.admitted == ADMITTED_NO)
-            o->error.admitted = ADMITTED_UNKNOWN;
+    for (struct op *o = op; o != NULL && op_error(o)->code == reason; o = o->parent) {
+        if (op_error(o)->admitted == ADMITTED_NO)
+            op_error_edit(o)->admitted = ADMITTED_UNKNOWN;
     }
 }
 

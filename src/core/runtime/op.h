@@ -23,7 +23,7 @@
 
 enum op_poll {
     OP_PENDING, /* a wait was started */
-    OP_DONE,    /* finished; op->error says how */
+    OP_DONE,    /* finished; op_error says how */
 };
 
 struct op;
@@ -61,8 +61,8 @@ struct op {
     bool waiting, started, done, undoing;
     bool abort_unseen;          /* stopped from outside, and the step has not taken notice yet */
     bool owns_arena;            /* a root made by op_root_new frees its arena when it is freed */
-    struct error error;         /* first failure */
-    struct error last;          /* result of the latest wait */
+    struct error *error_;       /* first failure; NULL = none yet. See op_error */
+    struct error *last_;        /* result of the latest wait; NULL = none failed yet. See op_last */
     struct timer deadline;      /* own deadline, if armed */
     const char *deadline_phase; /* what the deadline is of, for the message; static text */
     struct timer nap;           /* op_sleep */
@@ -94,7 +94,7 @@ void *op_root_new(struct loop *loop, const struct op_type *type, size_t size, st
     ((struct struct_ *)op_root_new(loop, type_, sizeof(struct struct_), arena))
 
 /** Queue the first step of a root. `on_done` (may be NULL) is called from the ready queue, once,
- * with op->error final; the op is freed at the end of that turn. */
+ * with op_error final; the op is freed at the end of that turn. */
 void op_start(struct op *root, void (*on_done)(struct op *op, void *ctx), void *ctx);
 
 /** Stop it: the deepest wait is cancelled and the op runs its undo. No effect on an op that is
@@ -130,18 +130,35 @@ enum { OP_UNDO_GRACE_MS = 5000 };
 
 void op_begin_undo(struct op *op, int64_t budget_ms);
 
+/** The first failure; of code ERR_NONE while there is none. Valid as long as the op. */
+static inline const struct error *op_error(const struct op *op)
+{
+    return op->error_ != NULL ? op->error_ : &error_none;
+}
+
+/** The result of the latest wait; of code ERR_NONE when it succeeded. Valid until the next wait ends. */
+static inline const struct error *op_last(const struct op *op)
+{
+    return op->last_ != NULL ? op->last_ : &error_none;
+}
+
+/** The same to write to. An error is large, and most ops never have one: it is made when first asked for,
+ * in the op's arena. */
+struct error *op_error_edit(struct op *op);
+struct error *op_last_edit(struct op *op);
+
 /** Whether it has failed or was stopped. A step that asks has taken notice of a cancellation and
- * must act on it; observers look at op->error instead. */
+ * must act on it; observers look at op_error instead. */
 static inline bool op_failed(struct op *op)
 {
     op->abort_unseen = false;
-    return op->error.code != ERR_NONE;
+    return error_is(op_error(op));
 }
 
-/** Whether the latest wait failed; its error is op->last. */
+/** Whether the latest wait failed; its error is op_last. */
 static inline bool op_last_failed(const struct op *op)
 {
-    return op->last.code != ERR_NONE;
+    return error_is(op_last(op));
 }
 
 /** Name of the current state, for logs. */

@@ -114,7 +114,7 @@ TestSuite(continuations, .init = set_up, .fini = tear_down, .timeout = 20);
 
 static void keep_error(struct op *op, void *ctx)
 {
-    *(struct error *)ctx = op->error;
+    *(struct error *)ctx = *op_error(op);
 }
 
 static struct error run(struct gateway *gateway)

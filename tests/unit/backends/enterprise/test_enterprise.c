@@ -222,7 +222,7 @@ static void note(struct op *op, void *ctx)
     struct outcome *o = ctx;
 
     o->calls++;
-    o->error = op->error;
+    o->error = *op_error(op);
 }
 
 static struct error run(struct world *w, enum what what)

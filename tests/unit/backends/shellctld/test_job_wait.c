@@ -41,7 +41,7 @@ static void note(struct op *op, void *ctx)
     struct outcome *o = ctx;
 
     o->calls++;
-    o->error = op->error;
+    o->error = *op_error(op);
     o->at_ms = loop_now_ms(op->loop);
 }
 

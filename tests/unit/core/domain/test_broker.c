@@ -23,7 +23,7 @@ static int lost_seen, failed_releases;
 static void watch_releases(void *ctx, const struct op *op)
 {
     (void)ctx;
-    failed_releases += error_is(&op->error) && strcmp(op->type->name, "lease_release") == 0;
+    failed_releases += error_is(op_error(op)) && strcmp(op->type->name, "lease_release") == 0;
 }
 
 static void see_lost(void *ctx, const char *binding_ref, const struct error *why)
@@ -131,7 +131,7 @@ static void note(struct op *op, void *ctx)
     struct outcome *o = ctx;
 
     o->calls++;
-    o->error = op->error;
+    o->error = *op_error(op);
     if (op_failed(op))
         return;
     if (call->binding.binding_ref != NULL)

@@ -96,7 +96,7 @@ static void note_done(struct op *op, void *ctx)
 {
     struct outcome *o = ctx;
 
-    o->error = op->error;
+    o->error = *op_error(op);
     o->done = true;
 }
 

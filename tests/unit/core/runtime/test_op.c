@@ -101,7 +101,7 @@ static void note_outcome(struct op *op, void *ctx)
     struct outcome *o = ctx;
 
     o->calls++;
-    o->error = op->error;
+    o->error = *op_error(op);
 }
 
 static struct maker *start_maker(int *things, struct outcome *o)

@@ -141,7 +141,7 @@ static void ended(struct op *op, void *ctx)
     struct outcome *o = ctx;
 
     o->ends++;
-    o->error = op->error;
+    o->error = *op_error(op);
 }
 
 static struct scripted *make(struct outcome *o)
@@ -524,7 +524,7 @@ static void observe(void *ctx, const struct op *op)
 {
     (void)ctx;
     note(op->parent != NULL ? "c" : "r");
-    note(error_is(&op->error) ? "-" : "+");
+    note(error_is(op_error(op)) ? "-" : "+");
 }
 
 Test(op_edges, the_observer_sees_children_and_roots_with_their_outcome)
