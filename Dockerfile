@@ -16,7 +16,7 @@ ARG TOOLS=""
 RUN apt-get -qq update \
  && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
       libcurl4 libevent-2.1-7 libevent-openssl-2.1-7 libevhtp0 libhttp-parser2.9 libjson-c5 \
-      libnghttp2-14 libonig5 libpq5 libprotobuf-c1 libseccomp2 libsqlite3-0 libssl3 bubblewrap ca-certificates ${TOOLS} \
+      libmimalloc2.0 libnghttp2-14 libonig5 libpq5 libprotobuf-c1 libseccomp2 libsqlite3-0 libssl3 bubblewrap ca-certificates ${TOOLS} \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb \
  && groupadd --gid 10001 bindery \
  && useradd --uid 10001 --gid bindery --home-dir /var/lib/bindery --no-create-home bindery \

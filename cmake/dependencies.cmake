@@ -28,3 +28,10 @@ target_link_libraries(dep_http_parser INTERFACE ${HTTP_PARSER_LIBRARY})
 # evhtp.pc leaves its private libraries out.
 bindery_dependency(dep_evhtp evhtp)
 target_link_libraries(dep_evhtp INTERFACE event event_openssl ssl crypto onig pthread)
+
+# Before libc among the libraries, mimalloc takes the place of malloc in all of them.
+add_library(dep_allocator INTERFACE)
+if(BINDERY_MIMALLOC AND NOT BINDERY_SANITIZE)
+  find_library(MIMALLOC_LIBRARY mimalloc REQUIRED)
+  target_link_libraries(dep_allocator INTERFACE -Wl,--no-as-needed ${MIMALLOC_LIBRARY} -Wl,--as-needed)
+endif()
