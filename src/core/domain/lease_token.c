@@ -63,21 +63,26 @@ static void sign(const struct lease_key *key, const unsigned char *claims, size_
 
 static size_t base64url_encode(const unsigned char *in, size_t len, char *out)
 {
-    size_t n = 0;
+    char *to = out;
 
-    for (size_t i = 0; i < len; i += 3) {
-        size_t have = len - i < 3 ? len - i : 3;
-        unsigned group = (unsigned)in[i] << 16;
+    for (; len >= 3; len -= 3, in += 3) {
+        unsigned group = (unsigned)in[0] << 16 | (unsigned)in[1] << 8 | in[2];
 
-        if (have > 1)
-            group |= (unsigned)in[i + 1] << 8;
-        if (have > 2)
-            group |= in[i + 2];
-        for (size_t k = 0; k <= have; k++)
-            out[n++] = alphabet[group >> (18 - 6 * k) & 63];
+        *to++ = alphabet[group >> 18];
+        *to++ = alphabet[group >> 12 & 63];
+        *to++ = alphabet[group >> 6 & 63];
+        *to++ = alphabet[group & 63];
     }
-    out[n] = '\0';
-    return n;
+    if (len > 0) {
+        unsigned group = (unsigned)in[0] << 16 | (len > 1 ? (unsigned)in[1] << 8 : 0);
+
+        *to++ = alphabet[group >> 18];
+        *to++ = alphabet[group >> 12 & 63];
+        if (len > 1)
+            *to++ = alphabet[group >> 6 & 63];
+    }
+    *to = '\0';
+    return (size_t)(to - out);
 }
 
 static int sextet(char c)

@@ -34,7 +34,7 @@ static struct {
     uint64_t dropped;
     uint64_t dropped_unsaid; /* not yet told by a line of its own */
     char **secrets;          /* longest first, so that one inside another leaves no rest */
-    size_t n_secrets;
+    size_t n_secrets, shortest_secret;
 } logger = {.level = LOG_INFO};
 
 /* ---- redaction ------------------------------------------------------------------------------- */
@@ -56,12 +56,18 @@ void log_redact(const char *secret)
             (logger.n_secrets - at) * sizeof(*logger.secrets));
     logger.secrets[at] = xstrdup(secret);
     logger.n_secrets++;
+    logger.shortest_secret = strlen(logger.secrets[logger.n_secrets - 1]);
+}
+
+/* The last secret is the shortest: most values are shorter, and hold none. */
+static bool too_short_for_a_secret(size_t len)
+{
+    return logger.n_secrets == 0 || len < logger.shortest_secret;
 }
 
 void log_scrub(char *text)
 {
-    /* The last secret is the shortest: most values are shorter, and hold none. */
-    if (logger.n_secrets == 0 || strlen(text) < strlen(logger.secrets[logger.n_secrets - 1]))
+    if (too_short_for_a_secret(strlen(text)))
         return;
     for (size_t i = 0; i < logger.n_secrets; i++) {
         size_t len = strlen(logger.secrets[i]);
@@ -159,22 +165,31 @@ static void blunt(char *text)
     }
 }
 
-static bool needs_quotes(const char *text)
+/* Stands for itself in either format, without quotes in logfmt: printable ASCII but space, = " and backslash. */
+static bool is_plain(unsigned char c)
 {
-    if (*text == '\0')
-        return true;
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c <= ' ' || c == '"' || c == '=' || c == '\\' || c >= 0x7F)
-            return true;
-    }
-    return false;
+    return c > ' ' && c < 0x7F && c != '"' && c != '=' && c != '\\';
 }
 
-static void add_field(struct buf *line, const char *key, const char *value)
+/* How many bytes at the start are plain. By table: every value of every line passes here. */
+static size_t plain_length(const char *text)
+{
+    static bool plain[256];
+    const unsigned char *at = (const unsigned char *)text;
+
+    if (!plain['a']) {
+        for (int c = 0; c < 256; c++)
+            plain[c] = is_plain((unsigned char)c);
+    }
+    while (plain[*at])
+        at++;
+    return (size_t)(at - (const unsigned char *)text);
+}
+
+/* Redacted and made harmless; in quotes where the format asks for them. */
+static void add_value(struct buf *line, const char *value, bool json)
 {
     static struct buf clean; /* kept for the next value */
-    bool json = logger.format == LOG_JSON;
 
     buf_clear(&clean);
     buf_adds(&clean, value);
@@ -182,17 +197,33 @@ static void add_field(struct buf *line, const char *key, const char *value)
         log_scrub(clean.data);
         blunt(clean.data);
     }
+    value = buf_text(&clean);
+    if (json || *value == '\0' || value[plain_length(value)] != '\0')
+        json_string(&(struct json_writer){.out = line}, value);
+    else
+        buf_adds(line, value);
+}
+
+static void add_field(struct buf *line, const char *key, const char *value)
+{
+    bool json = logger.format == LOG_JSON;
+    size_t plain = plain_length(value);
+
     if (line->len != 0)
         buf_addc(line, json ? ',' : ' ');
     if (json)
         buf_addc(line, '"');
     buf_adds(line, key);
     buf_adds(line, json ? "\":" : "=");
-    value = clean.len == 0 ? "" : clean.data;
-    if (json || needs_quotes(value))
-        json_string(&(struct json_writer){.out = line}, value);
-    else
-        buf_adds(line, value);
+    if (plain == 0 || value[plain] != '\0' || !too_short_for_a_secret(plain)) {
+        add_value(line, value, json);
+        return;
+    }
+    if (json)
+        buf_addc(line, '"');
+    buf_add(line, value, plain);
+    if (json)
+        buf_addc(line, '"');
 }
 
 static int64_t wall_ms(void)
