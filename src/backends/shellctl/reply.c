@@ -3,6 +3,7 @@
 #include "core/runtime/json.h"
 #include "core/runtime/quote.h"
 
+#include <ctype.h>
 #include <json-c/json.h>
 #include <limits.h>
 #include <stdio.h>
@@ -262,11 +263,32 @@ bool shellctl_read_list(struct arena *arena, const char *peer, const struct http
     return true;
 }
 
+/* The answer as shellctl spells it, whatever the id. Every lease ends with one: it is not worth a tree. */
+static bool says_deleted(const struct http_response *response)
+{
+    static const char front[] = "{\"job_id\":\"", back[] = "\",\"deleted\":true}";
+    const size_t frame = sizeof(front) - 1 + sizeof(back) - 1;
+    const char *id = response->body + sizeof(front) - 1;
+    size_t id_len = response->body_len - frame;
+
+    if (response->status != 200 || response->body_len <= frame ||
+        memcmp(response->body, front, sizeof(front) - 1) != 0 ||
+        memcmp(id + id_len, back, sizeof(back) - 1) != 0)
+        return false;
+    for (size_t i = 0; i < id_len; i++) {
+        if (!isalnum((unsigned char)id[i]) && id[i] != '-' && id[i] != '_')
+            return false;
+    }
+    return true;
+}
+
 bool shellctl_read_deleted(struct arena *arena, const char *peer,
                            const struct http_response *response, struct error *err)
 {
     struct json_reader r;
 
+    if (says_deleted(response))
+        return true;
     if (!begin(arena, peer, response, &r, err))
         return false;
     read_job_id(&r);

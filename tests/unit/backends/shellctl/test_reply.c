@@ -162,8 +162,15 @@ Test(shellctl_reply, deleted_and_health)
     struct http_response ok = answer(200, "{\"status\":\"ok\"}");
     struct http_response ill = answer(200, "{\"status\":\"ill\"}");
 
+    struct http_response spaced = answer(200, "{ \"deleted\": true, \"job_id\": \"x\" }");
+    struct http_response path = answer(200, "{\"job_id\":\"../x\",\"deleted\":true}");
+    struct http_response cut = answer(200, "{\"job_id\":\",\"deleted\":true}");
+
     cr_assert(shellctl_read_deleted(arena, "s", &yes, &err));
+    cr_assert(shellctl_read_deleted(arena, "s", &spaced, &err));
     cr_assert_not(shellctl_read_deleted(arena, "s", &no, &err));
+    cr_assert_not(shellctl_read_deleted(arena, "s", &path, &err));
+    cr_assert_not(shellctl_read_deleted(arena, "s", &cut, &err));
     cr_assert(shellctl_read_health(arena, "s", &ok, &err));
     cr_assert_not(shellctl_read_health(arena, "s", &ill, &err));
 }
