@@ -321,7 +321,7 @@ static void wait_over(struct op *op, const struct error *error)
     else if (op->last_ != NULL)
         error_clear(op->last_);
     if (op_last_failed(op) && op->mode != OP_WAIT_ANY && !error_is(op_error(op)))
-        *op_error_edit(op) = *op->last_;
+        *op_error_edit(op) = *op_last(op);
     loop_post(op->loop, &op->task);
     if (trouble_ends(op))
         cancel_root(op);
