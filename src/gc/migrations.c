@@ -196,6 +196,7 @@ char *migration_script(const struct sql_dialect *dialect, int version)
     const struct migration *m = migration_get(version);
     struct buf script = {0};
 
+    buf_reserve(&script, 1); /* a step may have nothing to do here */
     for (size_t i = 0; m->common[i] != NULL; i++) {
         char *part = sql_render(dialect, m->common[i]);
         buf_adds(&script, part);

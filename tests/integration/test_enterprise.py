@@ -454,6 +454,7 @@ def test_connections_are_kept_across_leases_and_never_half_read(front, gateway):
         assert acquire(front, refs).status_code == 201
 
 
+# A48
 def test_the_environments_proxy_is_not_asked(server, gateway):
     dead = "http://127.0.0.1:9"
     front = server(
