@@ -29,6 +29,7 @@ struct plane *enterprise_plane_new(struct enterprise_backend *b, const char *bin
     e->base_url = b->proxy_url;
     e->token = b->token;
     e->peer = "gateway";
+    e->call_timeout_ms = b->proxy_timeout_ms;
     e->headers[e->n_headers++] = (struct http_header){"X-Sandbox-Id", plane->binding_ref};
     if (b->gateway.key.value != NULL)
         e->headers[e->n_headers++] = b->gateway.key;

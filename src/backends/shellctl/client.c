@@ -71,6 +71,11 @@ static enum op_poll call_step(struct op *op)
 
 static const struct op_type call_type = {"shellctl_call", call_states, 2, call_step, NULL};
 
+static int64_t quick_ms(const struct endpoint *endpoint)
+{
+    return endpoint->call_timeout_ms > 0 ? endpoint->call_timeout_ms : QUICK_MS;
+}
+
 /* ---- requests ------------------------------------------------------------------------------- */
 
 static struct call *call_new(struct backend *b, struct op *op, const struct endpoint *endpoint,
@@ -94,7 +99,7 @@ static struct call *call_new(struct backend *b, struct op *op, const struct endp
         .headers = c->headers,
         .n_headers = n,
         .connect_timeout_ms = CONNECT_MS,
-        .total_timeout_ms = QUICK_MS,
+        .total_timeout_ms = quick_ms(endpoint),
         .max_body = ENVELOPE_MAX,
     };
     return c;
@@ -126,7 +131,7 @@ static void call_body(struct call *c, struct buf *json)
 static void call_waits(struct call *c, int64_t timeout_ms, int64_t output_limit)
 {
     c->request.idle_timeout_ms = timeout_ms + READ_SLACK_MS;
-    c->request.total_timeout_ms = timeout_ms + READ_SLACK_MS + QUICK_MS;
+    c->request.total_timeout_ms += timeout_ms + READ_SLACK_MS;
     c->request.max_body = (size_t)output_limit * 6 + ENVELOPE_MAX;
 }
 
@@ -280,7 +285,8 @@ void shellctl_delete(struct backend *b, struct op *op, const struct endpoint *en
     call_url(c, endpoint, job_id, "?force=true");
     c->request.method = "DELETE";
     c->request.idempotent = true;
-    c->request.total_timeout_ms = DELETE_MS;
+    if (c->request.total_timeout_ms > DELETE_MS)
+        c->request.total_timeout_ms = DELETE_MS;
     op_await_child(op, &c->op);
 }
 
@@ -309,6 +315,7 @@ const struct endpoint *shellctl_endpoint_copy(struct arena *arena, const struct 
     copy->unix_socket = arena_strdup(arena, endpoint->unix_socket);
     copy->token = arena_strdup(arena, endpoint->token);
     copy->peer = endpoint->peer; /* a literal: it is a metric label */
+    copy->call_timeout_ms = endpoint->call_timeout_ms;
     copy->n_headers = endpoint->n_headers;
     for (size_t i = 0; i < endpoint->n_headers; i++)
         copy->headers[i] = (struct http_header){arena_strdup(arena, endpoint->headers[i].name),

@@ -36,7 +36,8 @@ struct endpoint {
     const char *token;             /* bearer of the shellctl; "" = none */
     struct http_header headers[4]; /* routing headers, sent on every request */
     size_t n_headers;
-    const char *peer; /* metric label */
+    const char *peer;        /* metric label */
+    int64_t call_timeout_ms; /* of a call that does not wait; 0 = shellctl's own (13.2) */
 };
 
 /** The dialer for a call that `may_wait` for minutes, or may not. */

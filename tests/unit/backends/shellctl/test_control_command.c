@@ -508,3 +508,18 @@ Test(shellctl_commands, torture_cancel)
     torture(OP_TORTURE_CANCEL, NULL);
     torture(OP_TORTURE_CANCEL, &(struct command_spec){.script = "echo x"});
 }
+
+/* ---- limits of a call ------------------------------------------------------------------------- */
+
+Test(shellctl_commands, a_call_that_does_not_wait_has_the_endpoints_limit)
+{
+    struct outcome o;
+
+    fake_shellctl_fail(fake, FAKE_DELETE_JOB, FAULT_HANG, 2, NULL);
+    endpoint.call_timeout_ms =
+        100; /* three deletes of the default 15 s would outlast the suite's limit */
+    o = control((struct control_command){.script = "true"});
+    cr_assert(eq(int, o.error.code, ERR_NONE), "%s", o.error.message);
+    cr_assert(
+        ge(int, fake->calls[FAKE_DELETE_JOB], 2)); /* the first was given up and tried again */
+}
