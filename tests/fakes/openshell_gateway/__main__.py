@@ -177,7 +177,7 @@ async def main() -> None:
 
     faults = Faults()
     boxes = Boxes(options.bindery, options.ready_delay, options.session_ttl)
-    gateway = Gateway(boxes, faults, options.version)
+    gateway = Gateway(boxes, faults, options.version, "https" if options.tls else "http")
     auth = Interceptor(faults, options.bearer)
     server = grpc.aio.server(
         interceptors=[auth],

@@ -39,6 +39,14 @@ class Rule:
         return self.hits > self.skip and (self.times < 0 or self.hits <= self.skip + self.times)
 
 
+# A sandbox's supervisor calls these; a user never may (wire contract 4.3).
+SUPERVISOR_ONLY = {
+    *("ReportPolicyStatus", "GetSandboxProviderEnvironment", "PushSandboxLogs"),
+    *("ConnectSupervisor", "ReportMainProcessExit", "RelayStream", "SubmitPolicyAnalysis"),
+    *("IssueSandboxToken", "RefreshSandboxToken"),
+}
+
+
 class Faults:
     def __init__(self) -> None:
         self.rules: list[Rule] = []
@@ -73,11 +81,19 @@ class Interceptor(grpc.aio.ServerInterceptor):
             wanted = f"Bearer {self.bearer}"
             if self.bearer and method != "Health" and metadata.get("authorization") != wanted:
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, "invalid credentials")
+            if method in SUPERVISOR_ONLY:
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, "for supervisors only")
             rule = self.faults.pick(method)
             if rule and rule.when == "before":
                 await self.apply(rule, context)
             return rule
 
+        if handler.stream_unary:
+            return grpc.stream_unary_rpc_method_handler(
+                lambda requests, context: prologue(context),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
         if handler.response_streaming:
             inner = handler.unary_stream or handler.stream_stream
 

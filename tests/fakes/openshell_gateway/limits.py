@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 
@@ -43,11 +44,38 @@ def check_label(key: str, value: str) -> None:
         raise invalid(f"invalid label value {value!r}")
 
 
-def check_environment(environment, *, value_max: int, count_max: int | None) -> None:
+def parse_selector(text: str) -> dict[str, str]:
+    pairs = [pair.strip() for pair in text.split(",") if pair.strip()]
+    if len(pairs) > 64:
+        raise invalid("more than 64 pairs in the label selector")
+    wanted = {}
+    for pair in pairs:
+        key, is_equal, value = (part.strip() for part in pair.partition("="))
+        if not is_equal or key.endswith("!") or value.startswith("="):
+            raise invalid("a label selector knows key=value only")
+        check_label(key, value)
+        wanted[key] = value
+    return wanted
+
+
+def page(records, request) -> list:
+    """The records that a list request asks for, oldest first (7.6)."""
+    wanted = parse_selector(request.label_selector).items()
+    rows = sorted(
+        (one for one in records if all(one.metadata.labels.get(k) == v for k, v in wanted)),
+        key=lambda one: (one.metadata.created_at_ms, one.metadata.name),
+    )
+    return rows[request.offset : request.offset + min(request.limit or 100, 1000)]
+
+
+def check_environment(
+    environment, *, value_max: int, count_max: int | None, allowed: tuple[str, ...] = ()
+) -> None:
     if count_max is not None and len(environment) > count_max:
         raise invalid("too many environment variables")
     for key, value in environment.items():
-        if not ENV_KEY.fullmatch(key) or len(key) > 256 or key.startswith("OPENSHELL_"):
+        reserved = key.startswith("OPENSHELL_") and key not in allowed
+        if not ENV_KEY.fullmatch(key) or len(key) > 256 or reserved:
             raise invalid(f"invalid environment key {key!r}")
         if len(value.encode()) > value_max or re.search(r"[\0\r\n]", value):
             raise invalid(f"invalid value of {key!r}")
@@ -89,7 +117,20 @@ def check_create(request) -> None:
         if len(value) > 8192:
             raise invalid("annotation too long")
     check_environment(spec.environment, value_max=8192, count_max=128)
-    if len(spec.template.image) > 1024 or spec.template.driver_config.ByteSize() > 65536:
+    check_environment(spec.template.environment, value_max=8192, count_max=128)
+    if len(spec.log_level) > 32 or len(spec.providers) > 32:
+        raise invalid("log_level or providers too long")
+    if spec.providers:
+        raise Refused(grpc.StatusCode.FAILED_PRECONDITION, "provider not found")
+    if len(spec.command) > 256 or any("\0" in word or len(word) > 32768 for word in spec.command):
+        raise invalid("invalid command")
+    gpu = spec.resource_requirements.gpu
+    if gpu.HasField("count") and gpu.count == 0:
+        raise invalid("gpu count must be at least 1")
+    template = spec.template
+    if any(len(text) > 1024 for text in (template.image, template.runtime_class_name)):
+        raise invalid("template text too long")
+    if any(part.ByteSize() > 65536 for part in (template.resources, template.driver_config)):
         raise invalid("template too large")
     if spec.HasField("policy"):
         check_policy(spec.policy)
@@ -102,7 +143,9 @@ def check_exec(request) -> None:
         raise invalid("command must have 1 to 1024 items")
     if any("\0" in word or len(word.encode()) > 32768 for word in request.command):
         raise invalid("invalid command item")
-    check_environment(request.environment, value_max=32768, count_max=None)
+    check_environment(
+        request.environment, value_max=32768, count_max=None, allowed=("OPENSHELL_PYFUNC_B64",)
+    )
     if len(request.workdir) > 4096 or re.search(r"[\0\r\n]", request.workdir):
         raise invalid("invalid workdir")
 
@@ -113,13 +156,12 @@ def check_forward(init) -> None:
     if init.WhichOneof("target") is None:
         raise invalid("target is required")
     if init.HasField("tcp"):
-        host = init.tcp.host.strip()
+        host = init.tcp.host.strip().lower()
         if not 1 <= init.tcp.port <= 65535:
             raise invalid("invalid port")
-        try:
-            loopback = host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            loopback = False
+        loopback = host in ("localhost", "::1")
+        with contextlib.suppress(ValueError):
+            loopback = loopback or ipaddress.IPv4Address(host).is_loopback
         if not loopback:
             raise invalid("only loopback targets")
 

@@ -6,12 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import shutil
+import signal
 import socket
+import struct
 import tempfile
+import termios
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -46,8 +51,8 @@ class Box:
     pid: int = 0
     starting: asyncio.Task | None = None
     forwards: int = 0
-    execs: set = field(default_factory=set)
     broken: asyncio.Event = field(default_factory=asyncio.Event)
+    gate: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def id(self) -> str:
@@ -63,6 +68,45 @@ class Box:
 
     def is_ready(self) -> bool:
         return self.phase == phase("READY")
+
+
+@dataclass
+class Command:
+    """A process in a sandbox with the ends of its streams."""
+
+    process: asyncio.subprocess.Process
+    stdin: asyncio.StreamWriter
+    outputs: list[tuple[asyncio.StreamReader, str]]
+    terminal: int | None = None
+
+    @staticmethod
+    def set_size(terminal: int, rows: int, columns: int) -> None:
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def resize(self, rows: int, columns: int) -> None:
+        if self.terminal is not None:
+            self.set_size(self.terminal, rows, columns)
+
+    def hang_up(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGHUP)
+
+    def forget(self) -> None:
+        """Nobody listens any more; the process goes on."""
+        self.terminal = None
+        if not self.stdin.is_closing():
+            self.stdin.close()
+
+
+async def terminal_streams(master: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await loop.connect_read_pipe(lambda: protocol, os.fdopen(os.dup(master), "rb", 0))
+    transport, flow = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, os.fdopen(master, "wb", 0)
+    )
+    return reader, asyncio.StreamWriter(transport, flow, reader, loop)
 
 
 class Boxes:
@@ -184,22 +228,34 @@ class Boxes:
 
     # ---- inside ---------------------------------------------------------------------------------
 
-    async def run(self, box: Box, line: str, tty: bool) -> asyncio.subprocess.Process:
+    async def run(self, box: Box, line: str, size: tuple[int, int] | None) -> Command:
+        """A login bash with this line; `size` (rows, columns) asks for a terminal."""
         environment = {
             "HOME": "/home/dify",
             "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-            "TERM": "xterm" if tty else "dumb",
+            "TERM": "xterm" if size else "dumb",
         }
         if "ASAN_OPTIONS" in os.environ:
             environment["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"]
-        return await asyncio.create_subprocess_exec(
+        argv = (
             *("nsenter", "--target", str(box.pid), "--mount", "--net", "--pid", "--ipc", "--uts"),
             *("--root", "--wdns=/home/dify", "/bin/bash", "-l", "-c", line),
-            env=environment,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
         )
+        pipe = asyncio.subprocess.PIPE
+        if size is None:
+            process = await asyncio.create_subprocess_exec(
+                *argv, env=environment, stdin=pipe, stdout=pipe, stderr=pipe
+            )
+            outputs = [(process.stdout, "stdout"), (process.stderr, "stderr")]
+            return Command(process, process.stdin, outputs)
+        master, slave = os.openpty()
+        Command.set_size(master, *size)
+        process = await asyncio.create_subprocess_exec(
+            *argv, env=environment, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+        )
+        os.close(slave)
+        reader, writer = await terminal_streams(master)
+        return Command(process, writer, [(reader, "stdout")], master)
 
     async def connect(self, box: Box, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         def dial() -> socket.socket:

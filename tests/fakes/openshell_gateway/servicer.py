@@ -11,16 +11,25 @@ from openshell._proto import openshell_pb2 as pb
 from openshell._proto import openshell_pb2_grpc as rpc
 
 from . import limits
+from .commands import Commands
 from .limits import Refused
 from .sandboxes import Box, Boxes, phase
+from .workspaces import Workspaces
 
 Code = grpc.StatusCode
 STREAMS_PER_TOKEN, STREAMS_PER_SANDBOX = 3, 20
+DEFAULT_IMAGE = "openshell/base:latest"
+MAIN_PROCESS_SINCE = (0, 0, 111)
 
 
-class Gateway(rpc.OpenShellServicer):
-    def __init__(self, boxes: Boxes, faults, version: str):
-        self.boxes, self.faults, self.version = boxes, faults, version
+def version_triple(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("-")[0].split("."))
+
+
+class Gateway(Commands, Workspaces, rpc.OpenShellServicer):
+    def __init__(self, boxes: Boxes, faults, version: str, scheme: str = "http"):
+        Workspaces.__init__(self)
+        self.boxes, self.faults, self.version, self.scheme = boxes, faults, version, scheme
 
     # ---- records --------------------------------------------------------------------------------
 
@@ -53,38 +62,43 @@ class Gateway(rpc.OpenShellServicer):
 
     async def CreateSandbox(self, request, context):
         limits.check_create(request)
-        if request.workspace not in ("", "default", "tests"):
-            raise Refused(Code.NOT_FOUND, "workspace not found")
+        self.workspace_for_create(request.workspace)
         name = request.name or uuid.uuid4().hex[:12]
         if self.boxes.find(name, request.workspace):
             raise Refused(Code.ALREADY_EXISTS, f"sandbox {name} already exists")
         box = await self.boxes.create(request, name)
+        spec = box.record.spec
+        spec.template.image = spec.template.image or DEFAULT_IMAGE
+        if version_triple(self.version) >= MAIN_PROCESS_SINCE and not spec.command:
+            spec.command.extend(["/bin/bash", "-l"])
+            spec.tty = True
         return pb.SandboxResponse(sandbox=box.record)
 
     async def GetSandbox(self, request, context):
         return pb.SandboxResponse(sandbox=self.by_name(request).record)
 
     async def ListSandboxes(self, request, context):
-        wanted = dict(
-            pair.strip().split("=", 1) for pair in request.label_selector.split(",") if pair.strip()
-        )
-        limit = min(request.limit or 100, 1000)
-        rows = sorted(
-            (
-                box.record
-                for box in self.boxes.by_id.values()
-                if box.record.metadata.workspace == (request.workspace or "default")
-                and all(box.record.metadata.labels.get(k) == v for k, v in wanted.items())
-            ),
-            key=lambda record: (record.metadata.created_at_ms, record.metadata.name),
-        )
-        return pb.ListSandboxesResponse(sandboxes=rows[request.offset : request.offset + limit])
+        if request.all_workspaces and request.workspace:
+            raise limits.invalid("workspace and all_workspaces exclude each other")
+        if not request.all_workspaces:
+            self.workspace_named(request.workspace)
+        records = [
+            box.record
+            for box in self.boxes.by_id.values()
+            if request.all_workspaces
+            or box.record.metadata.workspace == (request.workspace or "default")
+        ]
+        return pb.ListSandboxesResponse(sandboxes=limits.page(records, request))
 
     async def DeleteSandbox(self, request, context):
         box = self.by_name(request)
-        if box.phase != phase("DELETING"):
-            await self.boxes.set_phase(box, "DELETING")
-            asyncio.create_task(self._delete_later(box))
+        return await asyncio.shield(asyncio.create_task(self.delete(box)))
+
+    async def delete(self, box: Box) -> pb.DeleteSandboxResponse:
+        async with box.gate:
+            if box.phase != phase("DELETING"):
+                await self.boxes.set_phase(box, "DELETING")
+                asyncio.create_task(self._delete_later(box))
         return pb.DeleteSandboxResponse(deleted=True)
 
     async def _delete_later(self, box: Box) -> None:
@@ -92,98 +106,53 @@ class Gateway(rpc.OpenShellServicer):
         await asyncio.sleep(self.faults.deleting_s)
         await self.boxes.remove(box)
 
+    # stop, start and delete take their turn at a sandbox, and run on without the caller (8.4, 8.6)
+
     async def StopSandbox(self, request, context):
         box = self.by_name(request)
-        if box.phase == phase("STOPPED"):
+        return await asyncio.shield(asyncio.create_task(self.stop(box)))
+
+    async def stop(self, box: Box) -> pb.SandboxResponse:
+        async with box.gate:
+            if box.phase == phase("STOPPED"):
+                return pb.SandboxResponse(sandbox=box.record)
+            if box.phase not in (phase("READY"), phase("STOPPING")):
+                raise Refused(Code.FAILED_PRECONDITION, "sandbox cannot be stopped now")
+            await self.boxes.set_phase(box, "STOPPING", "Stopping")
+            await self.boxes.take_down(box)
+            await self.boxes.set_phase(box, "STOPPED", "Stopped")
             return pb.SandboxResponse(sandbox=box.record)
-        if box.phase not in (phase("READY"), phase("STOPPING")):
-            raise Refused(Code.FAILED_PRECONDITION, "sandbox cannot be stopped now")
-        await self.boxes.set_phase(box, "STOPPING", "Stopping")
-        await self.boxes.take_down(box)
-        await self.boxes.set_phase(box, "STOPPED", "Stopped")
-        return pb.SandboxResponse(sandbox=box.record)
 
     async def StartSandbox(self, request, context):
         box = self.by_name(request)
-        if box.phase == phase("READY"):
+        return await asyncio.shield(asyncio.create_task(self.start(box)))
+
+    async def start(self, box: Box) -> pb.SandboxResponse:
+        async with box.gate:
+            if box.phase == phase("READY"):
+                return pb.SandboxResponse(sandbox=box.record)
+            if box.phase not in (phase("STOPPED"), phase("STARTING")):
+                raise Refused(Code.FAILED_PRECONDITION, "sandbox cannot be started now")
+            if box.phase == phase("STOPPED"):
+                await self.boxes.set_phase(box, "STARTING", "Starting")
+                box.starting = asyncio.create_task(self.boxes.bring_up(box))
             return pb.SandboxResponse(sandbox=box.record)
-        if box.phase not in (phase("STOPPED"), phase("STARTING")):
-            raise Refused(Code.FAILED_PRECONDITION, "sandbox cannot be started now")
-        if box.phase == phase("STOPPED"):
-            await self.boxes.set_phase(box, "STARTING", "Starting")
-            box.starting = asyncio.create_task(self.boxes.bring_up(box))
-        return pb.SandboxResponse(sandbox=box.record)
 
     async def WatchSandbox(self, request, context):
         box = self.by_id(request.id)
-        seen = -1
-        while True:
+        meta = box.record.metadata
+        seen = meta.resource_version
+        yield pb.SandboxStreamEvent(sandbox=box.record)
+        while not (request.stop_on_terminal and box.is_ready()):
+            async with self.boxes.changed:
+                while box.id in self.boxes.by_id and (
+                    meta.resource_version == seen or not request.follow_status
+                ):
+                    await self.boxes.changed.wait()
             if box.id not in self.boxes.by_id:
                 raise Refused(Code.CANCELLED, "sandbox is gone")
-            if box.record.metadata.resource_version != seen:
-                seen = box.record.metadata.resource_version
-                yield pb.SandboxStreamEvent(sandbox=box.record)
-                if request.stop_on_terminal and box.is_ready():
-                    return
-            async with self.boxes.changed:
-                await self.boxes.changed.wait()
-            if not request.follow_status:
-                seen = box.record.metadata.resource_version
-
-    # ---- exec -----------------------------------------------------------------------------------
-
-    async def ExecSandbox(self, request, context):
-        limits.check_exec(request)
-        box = self.ready(request.sandbox_id)
-        line = limits.exec_line(request)
-        process = await self.boxes.run(box, line, request.tty)
-        events: asyncio.Queue = asyncio.Queue(64)
-
-        async def pump(stream, kind) -> None:
-            while data := await stream.read(4096):
-                await events.put(pb.ExecSandboxEvent(**{kind: {"data": data}}))
-
-        async def feed() -> None:
-            try:
-                process.stdin.write(request.stdin)
-                await process.stdin.drain()
-                process.stdin.close()
-            except ConnectionError:
-                pass
-
-        pumps = [
-            asyncio.create_task(pump(process.stdout, "stdout")),
-            asyncio.create_task(pump(process.stderr, "stderr")),
-        ]
-        asyncio.create_task(feed())
-        lost = asyncio.create_task(box.broken.wait())
-        ended = asyncio.create_task(process.wait())
-        deadline = time.monotonic() + request.timeout_seconds if request.timeout_seconds else None
-        try:
-            while True:
-                getter = asyncio.create_task(events.get())
-                left = None if deadline is None else max(0, deadline - time.monotonic())
-                done, _ = await asyncio.wait(
-                    {getter, lost, ended} if not ended.done() else {getter, lost},
-                    timeout=left if not ended.done() else 0.2,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                if getter in done:
-                    yield getter.result()
-                    continue
-                getter.cancel()
-                if lost in done:
-                    raise Refused(Code.UNAVAILABLE, "relay lost")
-                if ended.done() and events.empty():
-                    yield pb.ExecSandboxEvent(exit={"exit_code": exit_code(process.returncode)})
-                    return
-                if deadline is not None and time.monotonic() >= deadline:
-                    yield pb.ExecSandboxEvent(exit={"exit_code": 124})
-                    return
-        finally:
-            lost.cancel()
-            for task in pumps:
-                task.cancel()
+            seen = meta.resource_version
+            yield pb.SandboxStreamEvent(sandbox=box.record)
 
     # ---- sessions and forwards ------------------------------------------------------------------
 
@@ -195,7 +164,7 @@ class Gateway(rpc.OpenShellServicer):
             token=session.token,
             gateway_host="0.0.0.0",
             gateway_port=17670,
-            gateway_scheme="http",
+            gateway_scheme=self.scheme,
             expires_at_ms=session.expires_at_ms,
         )
 
@@ -224,6 +193,21 @@ class Gateway(rpc.OpenShellServicer):
             raise Refused(Code.RESOURCE_EXHAUSTED, "too many forwards")
         return box, session
 
+    async def outward(self, frames, writer, half_closed: asyncio.Event) -> None:
+        async for frame in frames:
+            if frame.WhichOneof("payload") != "data" or frame.ByteSize() > limits.MESSAGE_MAX:
+                break
+            writer.write(frame.data)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
+        half_closed.set()
+
+    async def break_off(self, broken, reader, half_closed: asyncio.Event) -> None:
+        await broken.wait()
+        reader.set_exception(ConnectionAbortedError())
+        half_closed.set()
+
     async def ForwardTcp(self, requests, context):
         frames = aiter(requests)
         first = await anext(frames, None)
@@ -240,42 +224,24 @@ class Gateway(rpc.OpenShellServicer):
             except OSError as exc:
                 raise Refused(Code.UNAVAILABLE, "target connection failed") from exc
             half_closed = asyncio.Event()
-
-            async def outward() -> None:
-                async for frame in frames:
-                    if frame.WhichOneof("payload") != "data":
-                        break
-                    writer.write(frame.data)
-                    await writer.drain()
-                if writer.can_write_eof():
-                    writer.write_eof()
-                half_closed.set()
-
-            sender = asyncio.create_task(outward())
-            lost = asyncio.create_task(box.broken.wait())
+            tasks = [
+                asyncio.create_task(self.outward(frames, writer, half_closed)),
+                asyncio.create_task(self.break_off(box.broken, reader, half_closed)),
+            ]
             try:
-                while True:
-                    read = asyncio.create_task(reader.read(65536))
-                    await asyncio.wait({read, lost}, return_when=asyncio.FIRST_COMPLETED)
-                    if lost.done():
-                        read.cancel()
-                        raise Refused(Code.UNAVAILABLE, "relay lost")
-                    data = read.result()
-                    if not data:
-                        break
+                while data := await reader.read(65536):
                     yield pb.TcpForwardFrame(data=data)
                 # the target's end is not passed on before the client's (8.12)
-                closed = asyncio.create_task(half_closed.wait())
-                await asyncio.wait({closed, lost}, return_when=asyncio.FIRST_COMPLETED)
-                closed.cancel()
+                await half_closed.wait()
+            except ConnectionError as exc:
+                raise Refused(Code.UNAVAILABLE, "relay lost") from exc
             finally:
-                sender.cancel()
-                lost.cancel()
+                for task in tasks:
+                    task.cancel()
                 writer.close()
+            if box.broken.is_set():
+                raise Refused(Code.UNAVAILABLE, "relay lost")
         finally:
             session.streams -= 1
             box.forwards -= 1
 
-
-def exit_code(code: int) -> int:
-    return 128 - code if code < 0 else code
