@@ -595,6 +595,7 @@ void conformance_snapshots(const struct conformance_target *target)
     if (target->runs_scripts)
         sh(w, arena, a.binding_ref,
            "mkdir -p ~/.config ~/.local/share/shellctl/jobs ~/.local/bin; echo v1 >~/.config/x; "
+           "touch ~/.local/share/shellctl/of-a; "
            "chmod 640 ~/.config/x; ln -s x ~/.config/y; touch ~/.local/bin/z; echo no >here");
     ref = take_snapshot(w, arena, a.binding_ref, "snap-1");
     if (target->runs_scripts)
@@ -604,7 +605,7 @@ void conformance_snapshots(const struct conformance_target *target)
     if (target->runs_scripts)
         cr_assert_str_eq(sh(w, arena, b.binding_ref,
                             "cat ~/.config/y; stat -c %a ~/.config/x; ls -A ~/.local; ls -A; "
-                            "test ! -e ~/.local/share/shellctl; echo $?"),
+                            "test ! -e ~/.local/share/shellctl/of-a; echo $?"),
                          "exited:0:v1\n640\nbin\nshare\n0\n");
     destroy(w, arena, &a);
     delete_snapshot(w, arena, ref);

@@ -9,6 +9,7 @@
  * Lost is only NOT_FOUND and a missing Home or Workspace. Undo removes what this attempt did, no
  * more: the sandbox is stopped only if this attempt started it and nobody else uses it. */
 #include "backends/openshell/backend.h"
+#include "backends/openshell/names.h"
 #include "backends/shellctl/client.h"
 
 #include <stdlib.h>
@@ -235,8 +236,14 @@ static const struct op_type acquire_type = {"openshell_acquire", acquire_states,
 void openshell_acquire(struct backend *b, struct op *op, const char *binding_ref,
                        struct plane **ret)
 {
-    struct openshell_acquire *a = OP_CHILD(op, &acquire_type, openshell_acquire);
+    struct openshell_acquire *a;
+    struct error err;
 
+    if (!name_check_sandbox(binding_ref, &err)) {
+        op_complete(op, &err);
+        return;
+    }
+    a = OP_CHILD(op, &acquire_type, openshell_acquire);
     a->backend = openshell_of(b);
     a->name = arena_strdup(op->arena, binding_ref);
     a->ret = ret;

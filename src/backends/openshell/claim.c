@@ -59,9 +59,7 @@ static enum verdict claim_judge(struct openshell_claim *c)
 {
     struct claim *claim = c->claim;
     const struct sandbox_view *v = &claim->view;
-    bool of_binding = strcmp(v->binding_digest, claim->binding_digest) == 0 &&
-                      strcmp(v->instance_label, c->backend->instance_digest) == 0;
-    bool broken = v->phase == OPENSHELL__SANDBOX_PHASE__PHASE_ERROR;
+    bool of_binding, broken;
 
     if (op_last_failed(&c->op)) {
         if (rpc_is(op_last(&c->op), GRPC_NOT_FOUND))
@@ -71,6 +69,9 @@ static enum verdict claim_judge(struct openshell_claim *c)
                                   &c->failure);
         return fail_with_create_error(c);
     }
+    of_binding = strcmp(v->binding_digest, claim->binding_digest) == 0 &&
+                 strcmp(v->instance_label, c->backend->instance_digest) == 0;
+    broken = v->phase == OPENSHELL__SANDBOX_PHASE__PHASE_ERROR;
     if (strcmp(v->marker, claim->marker) == 0)
         return VERDICT_OURS;
     if (v->phase == OPENSHELL__SANDBOX_PHASE__PHASE_DELETING && c->attempts < ATTEMPTS_MAX)
@@ -108,8 +109,10 @@ static enum op_poll claim_step(struct op *op)
             c->failure = *op_last(op);
             if (op_failed(op))
                 goto undo;
-            if (!error_is(&c->failure))
+            if (!error_is(&c->failure)) {
+                claim->won = true;
                 return OP_DONE;
+            }
             if (!failure_is_open(&c->failure)) {
                 fail_with_create_error(c);
                 return OP_DONE;
@@ -118,6 +121,7 @@ static enum op_poll claim_step(struct op *op)
             if (op_failed(op))
                 goto undo;
             verdict = claim_judge(c);
+            claim->won = verdict == VERDICT_OURS;
             if (verdict == VERDICT_OURS || verdict == VERDICT_FAILED)
                 return OP_DONE;
             if (verdict == VERDICT_REPLACE)

@@ -19,7 +19,6 @@ struct openshell_create {
     const char *tenant_root, *snapshot_dir;
     struct sandbox_view view;
     struct exec_result exec;
-    bool claimed;
 };
 
 enum create_state {
@@ -95,7 +94,6 @@ static enum op_poll create_step(struct op *op)
         if (!create_check(c))
             return OP_DONE;
         AWAIT(op, CREATE_CLAIMING, create_claim(c));
-        c->claimed = true;
         AWAIT(op, CREATE_WAITING,
               openshell_wait_ready(b, op, c->claim.name, ERR_BINDING_CREATE, &c->view));
         AWAIT(op, CREATE_LAYING_OUT,
@@ -117,7 +115,8 @@ static enum op_poll create_step(struct op *op)
         err = *op_error(op);
         rpc_judge(&err, ERR_BINDING_CREATE, ERR_BINDING_CREATE);
         *op_error_edit(op) = err;
-        if (!c->claimed || c->claim.adopted)
+        if (!c->claim.won ||
+            c->claim.adopted) /* `won` also when the cancellation came right after */
             return OP_DONE;
         op_begin_undo(op, UNDO_BUDGET_MS);
         AWAIT_ANY(op, CREATE_DELETING, rpc_delete(&b->rpc, op, c->claim.name));

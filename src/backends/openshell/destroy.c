@@ -1,6 +1,8 @@
-/* Destroy: one DeleteSandbox; an absent sandbox is success. That both refs name the same sandbox is
+/* Destroy: one DeleteSandbox; an absent sandbox is success. Bindings' sandboxes, and maintenance
+ * sandboxes that were recorded as orphans; no others. That both refs name the same sandbox is
  * checked before anything is deleted. */
 #include "backends/openshell/backend.h"
+#include "backends/openshell/names.h"
 
 #include <string.h>
 
@@ -36,6 +38,10 @@ void openshell_destroy_binding(struct backend *b, struct op *op, const struct de
     struct openshell_destroy *d;
     struct error err;
 
+    if (!name_is_maintenance(spec->binding_ref) && !name_check_sandbox(spec->binding_ref, &err)) {
+        op_complete(op, &err);
+        return;
+    }
     if (strcmp(spec->workspace_ref, spec->binding_ref) != 0) {
         error_set(&err, ERR_BINDING_DESTROY,
                   "an OpenShell workspace_ref equals its binding_ref; nothing was deleted");

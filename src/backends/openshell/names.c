@@ -51,16 +51,26 @@ bool name_check_id(const char *id, const char *what, enum err_code code, struct 
     return false;
 }
 
+static bool is_prefix_and_hex(const char *name, const char *prefix, size_t hex_chars)
+{
+    size_t prefix_len = strlen(prefix);
+
+    return strncmp(name, prefix, prefix_len) == 0 &&
+           strspn(name + prefix_len, "0123456789abcdef") == hex_chars &&
+           name[prefix_len + hex_chars] == '\0';
+}
+
 bool name_check_sandbox(const char *name, struct error *err)
 {
-    size_t len = strlen(name);
-
-    if (len >= 1 && len <= NAME_SANDBOX_MAX &&
-        strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == len && name[0] != '-' &&
-        name[len - 1] != '-' && strstr(name, "--") == NULL)
+    if (is_prefix_and_hex(name, "dify-", NAME_DIGEST_CHARS))
         return true;
-    error_set(err, ERR_INVALID_REF, "not the name of an OpenShell sandbox");
+    error_set(err, ERR_INVALID_REF, "an OpenShell binding_ref is dify- and 14 hex digits");
     return false;
+}
+
+bool name_is_maintenance(const char *name)
+{
+    return is_prefix_and_hex(name, "gc-", 16);
 }
 
 const char *name_snapshot_ref(struct arena *arena, const char *tenant_id,

@@ -23,8 +23,12 @@ const char *name_maintenance(struct arena *arena);
 bool name_check_id(const char *id, const char *what, enum err_code code,
                    struct error *err) MUST_CHECK;
 
-/** Can the gateway have a sandbox of this name? (19 bytes of a-z 0-9 -, no -- and no - at an end) */
+/** Can it be the name of a binding's sandbox, as name_sandbox makes them? Any other sandbox of the
+ * gateway is somebody else's: ERR_INVALID_REF. */
 bool name_check_sandbox(const char *name, struct error *err) MUST_CHECK;
+
+/** Is it a name that name_maintenance makes? */
+bool name_is_maintenance(const char *name);
 
 /** `<digest(tenant)>--home-<home_snapshot_id>`. */
 const char *name_snapshot_ref(struct arena *arena, const char *tenant_id,

@@ -21,6 +21,7 @@ struct unary_call {
     struct grpc_reply reply;
     bool absent_is_success;
     bool write; /* a lost answer leaves the outcome open */
+    bool held;  /* makes something: its answer is waited for whatever happens to the caller */
     struct sandbox_view *ret_view;
     struct sandbox_view **ret_views;
     size_t *ret_n;
@@ -28,41 +29,60 @@ struct unary_call {
     int64_t *ret_time;
 };
 
-enum call_state { CALL_START, CALL_CALLING };
-static const char *const call_states[] = {"start", "calling"};
+enum call_state { CALL_START, CALL_CALLING, CALL_MAKING };
+static const char *const call_states[] = {"start", "calling", "making"};
+
+static void call_begin(struct unary_call *c)
+{
+    grpc_unary(c->rpc->channel, &c->op, c->method, c->request, c->len, c->timeout_ms, &c->reply);
+}
+
+/* The gateway has answered, with a message or with a status. */
+static void call_over(struct unary_call *c)
+{
+    struct op *op = &c->op;
+    struct error err;
+    const void *message;
+
+    if (op_last_failed(op)) {
+        err = *op_last(op);
+        if (c->absent_is_success && rpc_is(&err, GRPC_NOT_FOUND))
+            return;
+        if (!c->write)
+            err.admitted = ADMITTED_NO;
+        op_fail_with(op, &err);
+        return;
+    }
+    message =
+        message_unpack(op->arena, c->reply_type, c->reply.message, c->reply.len, c->method, &err);
+    if (message == NULL)
+        op_fail_with(op, &err);
+    else if (c->take != NULL)
+        c->take(c, message);
+}
 
 static enum op_poll call_step(struct op *op)
 {
     struct unary_call *c = container_of(op, struct unary_call, op);
-    struct error err;
-    const void *message;
 
     switch ((enum call_state)op->state) {
     case CALL_START:
-        AWAIT_ANY(op, CALL_CALLING,
-                  grpc_unary(c->rpc->channel, op, c->method, c->request, c->len, c->timeout_ms,
-                             &c->reply));
-        if (op_last_failed(op)) {
-            err = *op_last(op);
-            if (c->absent_is_success && rpc_is(&err, GRPC_NOT_FOUND))
-                return OP_DONE;
-            if (!c->write)
-                err.admitted = ADMITTED_NO;
-            op_fail_with(op, &err);
-            return OP_DONE;
-        }
-        message = message_unpack(op->arena, c->reply_type, c->reply.message, c->reply.len,
-                                 c->method, &err);
-        if (message == NULL)
-            op_fail_with(op, &err);
-        else if (c->take != NULL)
-            c->take(c, message);
+        if (c->held)
+            AWAIT_HELD(op, CALL_MAKING, call_begin(c));
+        else
+            AWAIT_ANY(op, CALL_CALLING, call_begin(c));
+        call_over(c);
+        return OP_DONE;
+
+    undo: /* given up, or refused; what was made meanwhile is told all the same */
+        call_over(c);
+        op_error_edit(op)->admitted = op_last_failed(op) ? op_last(op)->admitted : ADMITTED_YES;
         return OP_DONE;
     }
     unreachable_state(op);
 }
 
-static const struct op_type call_type = {"openshell_rpc", call_states, 2, call_step, NULL};
+static const struct op_type call_type = {"openshell_rpc", call_states, 3, call_step, NULL};
 
 static struct unary_call *call_new(struct rpc *rpc, struct op *op, const char *method,
                                    const ProtobufCMessage *request,
@@ -173,7 +193,7 @@ void rpc_create(struct rpc *rpc, struct op *op, const Openshell__CreateSandboxRe
     struct unary_call *c = call_new(rpc, op, METHOD("CreateSandbox"), &request->base,
                                     &openshell__sandbox_response__descriptor, take_sandbox);
 
-    c->write = true;
+    c->write = c->held = true;
     c->timeout_ms = RPC_SLOW_TIMEOUT_MS;
     c->ret_view = ret;
     op_await_child(op, &c->op);
@@ -269,6 +289,7 @@ void rpc_session_create(struct rpc *rpc, struct op *op, const char *sandbox_id,
     request.sandbox_id = (char *)sandbox_id;
     c = call_new(rpc, op, METHOD("CreateSshSession"), &request.base,
                  &openshell__create_ssh_session_response__descriptor, take_session);
+    c->held = true;
     c->ret_text = ret_token;
     c->ret_time = ret_expires_at_ms;
     op_await_child(op, &c->op);

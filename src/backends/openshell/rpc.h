@@ -35,6 +35,8 @@ struct rpc {
 };
 
 void rpc_health(struct rpc *rpc, struct op *op, const char **ret_version);
+/** Held: once it is sent, its answer is waited for (within its timeout) even when the op is given up. A
+ * create that took place and whose op was given up is an error with ADMITTED_YES, and *ret is filled. */
 void rpc_create(struct rpc *rpc, struct op *op, const Openshell__CreateSandboxRequest *request,
                 struct sandbox_view *ret);
 void rpc_get(struct rpc *rpc, struct op *op, const char *name, struct sandbox_view *ret);
@@ -45,6 +47,7 @@ void rpc_delete(struct rpc *rpc, struct op *op, const char *name);
 /** One page, oldest first. */
 void rpc_list(struct rpc *rpc, struct op *op, const char *label_selector, uint32_t offset,
               uint32_t limit, struct sandbox_view **ret, size_t *ret_n);
+/** Held, as rpc_create. */
 void rpc_session_create(struct rpc *rpc, struct op *op, const char *sandbox_id,
                         const char **ret_token, int64_t *ret_expires_at_ms);
 void rpc_session_revoke(struct rpc *rpc, struct op *op, const char *token);

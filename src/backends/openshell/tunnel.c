@@ -82,17 +82,22 @@ void tunnel_cancel_revokes(struct rpc *rpc)
         op_cancel(&container_of(node, struct revoke, link)->op, "shutting down");
 }
 
+static void token_revoke(struct tunnel *t, const char *text)
+{
+    struct revoke *r = OP_ROOT(t->loop, &revoke_type, revoke, NULL);
+
+    r->rpc = t->rpc;
+    r->text = arena_strdup(r->op.arena, text);
+    op_set_deadline_ms(&r->op, MINT_TIMEOUT_MS, "revoking a session");
+    list_push(&t->rpc->revokes, &r->link);
+    op_start(&r->op, on_revoked, NULL);
+}
+
 static void token_free(struct tunnel *t, struct tunnel_token *token, bool revoke)
 {
     list_remove(&token->link);
-    if (revoke) {
-        struct revoke *r = OP_ROOT(t->loop, &revoke_type, revoke, NULL);
-        r->rpc = t->rpc;
-        r->text = arena_strdup(r->op.arena, token->text);
-        op_set_deadline_ms(&r->op, MINT_TIMEOUT_MS, "revoking a session");
-        list_push(&t->rpc->revokes, &r->link);
-        op_start(&r->op, on_revoked, NULL);
-    }
+    if (revoke)
+        token_revoke(t, token->text);
     free(token->text);
     free(token);
 }
@@ -108,6 +113,8 @@ static void on_minted(struct op *op, void *ctx)
     t->minter = NULL;
     if (op_failed(op)) {
         t->last_error = *op_error(op);
+        if (m->text != NULL) /* made all the same */
+            token_revoke(t, m->text);
         while ((node = t->waiting.next) != &t->waiting)
             pump_abort(pump_of(node), op_error(op));
     } else {

@@ -13,6 +13,7 @@ that connections can be cut and the port closed without losing the sandboxes. Co
     POST /vanish     {"name"}             the record disappears
     POST /cut        {}                   every connection drops
     POST /restart    {"closed": s, "lose": bool}   port closed for s; processes lost or not
+    POST /reset      {}                   no sandboxes, no faults, no snapshots
 """
 
 from __future__ import annotations
@@ -113,6 +114,9 @@ class Control:
             self.relay.cut()
         elif path == "/restart":
             asyncio.create_task(self.restart(body))
+        elif path == "/reset":
+            self.faults.load([])
+            await self.boxes.clear()
         return self.state()
 
     async def force_phase(self, body) -> None:

@@ -50,6 +50,7 @@ class Box:
     holder: asyncio.subprocess.Process | None = None
     pid: int = 0
     starting: asyncio.Task | None = None
+    booting: asyncio.Task | None = None
     forwards: int = 0
     broken: asyncio.Event = field(default_factory=asyncio.Event)
     gate: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -172,7 +173,11 @@ class Boxes:
 
     async def bring_up(self, box: Box) -> None:
         await asyncio.sleep(self.ready_delay_s)
-        await self.boot(box)
+        # given up half-way, bubblewrap could leave its child behind: it is always brought up, then ended
+        box.booting = asyncio.create_task(self.boot(box))
+        await asyncio.shield(box.booting)
+        if box.phase == phase("DELETING"):
+            return
         box.record.status.main_process_instance_id = str(uuid.uuid4())
         await self.set_phase(box, "READY", "DependenciesReady")
 
@@ -195,6 +200,7 @@ class Boxes:
             pass_fds=(write_end,),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
         )
         os.close(write_end)
         with os.fdopen(read_end) as info:
@@ -206,6 +212,8 @@ class Boxes:
         """Processes, streams and sessions end; the files stay."""
         if box.starting:
             box.starting.cancel()
+        if box.booting:
+            await asyncio.wait([box.booting])
         box.broken.set()
         for token in [t for t, s in self.sessions.items() if s.sandbox_id == box.id]:
             del self.sessions[token]
@@ -221,9 +229,15 @@ class Boxes:
         async with self.changed:
             self.changed.notify_all()
 
-    async def close(self) -> None:
+    async def clear(self) -> None:
         for box in list(self.by_id.values()):
             await self.remove(box)
+        for name in os.listdir(self.shared):
+            shutil.rmtree(os.path.join(self.shared, name))
+        os.makedirs(os.path.join(self.shared, "home-snapshots"))
+
+    async def close(self) -> None:
+        await self.clear()
         shutil.rmtree(self.root, ignore_errors=True)
 
     # ---- inside ---------------------------------------------------------------------------------
