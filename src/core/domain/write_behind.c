@@ -3,6 +3,7 @@
 #include "core/domain/use_table.h"
 #include "core/runtime/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@ enum {
     USES_MS = 1000,  /* for last use */
     AGAIN_MS = 2000, /* after a failure */
     BATCH = 256,     /* rows of one call */
+    ROUNDS = 8, /* calls for ended leases in one op: another goes on, with what else has come */
     USES_PER_TICK = 4096,
 };
 
@@ -19,11 +21,15 @@ enum {
 struct item {
     struct list link;
     struct arena *arena;
-    enum { ITEM_REVOCATION, ITEM_LOSS, ITEM_ORPHAN } kind;
-    const char *lease_id;
-    int64_t until_ms;
+    enum { ITEM_LOSS, ITEM_ORPHAN } kind;
     const char *binding_ref, *reason;
     struct ledger_orphan orphan;
+};
+
+/** A lease that ended before its time. Many: kept in a row, without anything of their own. */
+struct ended {
+    int64_t until_ms;
+    char id[LEASE_ID_CHARS + 1];
 };
 
 struct write_behind {
@@ -32,6 +38,8 @@ struct write_behind {
     struct ledger *ledger;
     struct list items; /* in order of arrival */
     int n_orphans;     /* of them */
+    struct ended *ended;
+    size_t n_ended, cap_ended;
     struct use_table *uses;
     struct timer timer, uses_timer;
     bool writing;
@@ -71,7 +79,7 @@ static struct item *item_new(struct write_behind *w, int kind)
     item->kind = kind;
     list_init(&item->link);
     list_push(&w->items, &item->link);
-    plan(w, &w->timer, kind == ITEM_REVOCATION ? ENDS_MS : SOON_MS);
+    plan(w, &w->timer, SOON_MS);
     return item;
 }
 
@@ -85,10 +93,23 @@ static void item_done(struct write_behind *w, struct item *item)
 
 static void on_revoke(void *ctx, const char *lease_id, int64_t until_wall_ms)
 {
-    struct item *item = item_new(ctx, ITEM_REVOCATION);
+    struct write_behind *w = ctx;
+    struct ended *ended;
 
-    item->lease_id = arena_strdup(item->arena, lease_id);
-    item->until_ms = until_wall_ms;
+    if (w->n_ended == w->cap_ended) {
+        w->cap_ended = w->cap_ended == 0 ? BATCH : w->cap_ended * 2;
+        w->ended = xrealloc(w->ended, w->cap_ended * sizeof(*w->ended));
+    }
+    ended = &w->ended[w->n_ended++];
+    ended->until_ms = until_wall_ms;
+    snprintf(ended->id, sizeof(ended->id), "%s", lease_id);
+    plan(w, &w->timer, ENDS_MS);
+}
+
+static void ended_done(struct write_behind *w, size_t n)
+{
+    w->n_ended -= n;
+    memmove(w->ended, w->ended + n, w->n_ended * sizeof(*w->ended));
 }
 
 static void on_check(void *ctx, struct op *op, const char *lease_id, bool *ret_revoked)
@@ -147,10 +168,11 @@ struct behind_write {
     struct write_behind *w;
     struct ledger_use *uses;
     size_t n_uses, at;
+    struct ended ended[BATCH]; /* copies of the first */
     const char *ids[BATCH];
     int64_t until_ms[BATCH];
-    struct item *batch[BATCH];
     size_t n_batch;
+    int rounds;
     struct item *item;
     struct ledger_binding *row;
     struct ledger_cause cause;
@@ -168,18 +190,17 @@ enum behind_state {
 static const char *const behind_states[] = {"start",   "revoking", "orphan",
                                             "finding", "loss",     "touching"};
 
-static bool next_revocations(struct behind_write *t)
+static bool next_ended(struct behind_write *t)
 {
-    t->n_batch = 0;
-    LIST_FOREACH_SAFE (it, next, &t->w->items) {
-        struct item *item = container_of(it, struct item, link);
-        if (item->kind != ITEM_REVOCATION || t->n_batch == BATCH)
-            continue;
-        t->ids[t->n_batch] = item->lease_id;
-        t->until_ms[t->n_batch] = item->until_ms;
-        t->batch[t->n_batch++] = item;
+    const struct write_behind *w = t->w;
+
+    t->n_batch = w->n_ended < BATCH ? w->n_ended : BATCH;
+    for (size_t i = 0; i < t->n_batch; i++) {
+        t->ended[i] = w->ended[i];
+        t->ids[i] = t->ended[i].id;
+        t->until_ms[i] = t->ended[i].until_ms;
     }
-    return t->n_batch > 0;
+    return t->n_batch > 0 && t->rounds++ < ROUNDS;
 }
 
 static bool next_item(struct behind_write *t, int kind)
@@ -205,12 +226,6 @@ static enum op_poll behind_step(struct op *op)
 
     switch ((enum behind_state)op->state) {
     case BEHIND_START:
-        while (next_revocations(t)) {
-            AWAIT(op, BEHIND_REVOKING,
-                  ledger->ops->revoke(ledger, op, t->ids, t->until_ms, t->n_batch));
-            for (size_t i = 0; i < t->n_batch; i++)
-                item_done(w, t->batch[i]);
-        }
         while (next_item(t, ITEM_ORPHAN)) {
             AWAIT(op, BEHIND_ORPHAN, ledger->ops->report_orphan(ledger, op, &t->item->orphan));
             item_done(w, t->item);
@@ -225,6 +240,11 @@ static enum op_poll behind_step(struct op *op)
                       ledger->ops->mark_lost(ledger, op, t->row->id, &t->cause, &t->done));
             item_done(w, t->item);
         }
+        while (next_ended(t)) {
+            AWAIT(op, BEHIND_REVOKING,
+                  ledger->ops->revoke(ledger, op, t->ids, t->until_ms, t->n_batch));
+            ended_done(w, t->n_batch);
+        }
         for (t->at = 0; t->at < t->n_uses; t->at += use_batch(t))
             AWAIT(op, BEHIND_TOUCHING,
                   ledger->ops->touch(ledger, op, t->uses + t->at, use_batch(t)));
@@ -236,10 +256,8 @@ static enum op_poll behind_step(struct op *op)
 
 static const struct op_type behind_type = {"write_behind", behind_states, 6, behind_step, NULL};
 
-static void tell_waiters(struct write_behind *w, const struct error *error)
+static void post_tasks(struct write_behind *w)
 {
-    op_waitlist_wake_all(&w->orphan_waiters, error);
-    op_waitlist_wake_all(&w->use_waiters, NULL);
     for (struct list *node; (node = list_pop(&w->tasks)) != NULL;) {
         struct task_waiter *waiter = container_of(node, struct task_waiter, link);
         loop_post(w->loop, waiter->task);
@@ -247,21 +265,40 @@ static void tell_waiters(struct write_behind *w, const struct error *error)
     }
 }
 
+static void write_failed(struct write_behind *w, const struct error *error)
+{
+    LOG_WITH(LOG_WARN, "the ledger did not take what was to be recorded; it is tried again",
+             {"error", error->message});
+    op_waitlist_wake_all(&w->orphan_waiters, error);
+    op_waitlist_wake_all(&w->use_waiters, NULL);
+    post_tasks(w);
+    plan(w, &w->timer, AGAIN_MS);
+}
+
+/* Leases end all the time: who waits for something else is told before they are all written. */
+static void write_succeeded(struct write_behind *w)
+{
+    if (w->n_orphans == 0)
+        op_waitlist_wake_all(&w->orphan_waiters, NULL);
+    if (!w->uses_again)
+        op_waitlist_wake_all(&w->use_waiters, NULL);
+    if (w->again || w->uses_again || (w->n_ended > 0 && !list_empty(&w->tasks)))
+        plan(w, w->uses_again ? &w->uses_timer : &w->timer, 0);
+    else if (w->n_ended > 0)
+        plan(w, &w->timer, w->n_ended < BATCH ? ENDS_MS : 0);
+    else
+        post_tasks(w);
+}
+
 static void on_written(struct op *op, void *ctx)
 {
     struct write_behind *w = ctx;
 
     w->writing = false;
-    if (error_is(op_error(op))) {
-        LOG_WITH(LOG_WARN, "the ledger did not take what was to be recorded; it is tried again",
-                 {"error", op_error(op)->message});
-        tell_waiters(w, op_error(op));
-        plan(w, &w->timer, AGAIN_MS);
-    } else if (w->again || w->uses_again) {
-        plan(w, w->uses_again ? &w->uses_timer : &w->timer, 0);
-    } else {
-        tell_waiters(w, NULL);
-    }
+    if (error_is(op_error(op)))
+        write_failed(w, op_error(op));
+    else
+        write_succeeded(w);
     if (use_table_count(w->uses) > 0)
         plan(w, &w->uses_timer, USES_MS);
     w->again = w->uses_again = false;
@@ -368,5 +405,6 @@ void write_behind_free(struct write_behind *w)
     LIST_FOREACH_SAFE (it, next, &w->items)
         item_done(w, container_of(it, struct item, link));
     use_table_free(w->uses);
+    free(w->ended);
     free(w);
 }

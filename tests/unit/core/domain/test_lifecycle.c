@@ -1,8 +1,10 @@
 /* Bindings with a ledger: made once, recorded before they exist, and never left behind. Over the
  * fake backend and a ledger in a file. */
+#include "core/domain/broker_internal.h"
 #include "support/lifecycle_world.h"
 #include "support/op_torture.h"
 
+#include <stdio.h>
 #include <string.h>
 
 TestSuite(lifecycle, .timeout = 60);
@@ -264,6 +266,45 @@ Test(lifecycle, retired_binding_gives_no_lease)
     cr_assert(eq(int, lease_count(broker_leases(w->broker)), 1), "the live one goes on");
     row = rows(w, LEDGER_WORKSPACES).rows[0];
     cr_assert(eq(i64, row->next_attempt_at, row->retired_at + 30000), "until the grace is over");
+    world_free(w);
+    loop_free(loop);
+}
+
+/* ---- what is written behind ------------------------------------------------------------------------- */
+
+/* Leases end as fast as they are written: each op that ends feeds as many again. */
+struct feed {
+    struct broker *broker;
+    int left, writes;
+};
+
+static void feed_more(void *ctx, const struct op *op)
+{
+    struct feed *feed = ctx;
+    char id[LEASE_ID_CHARS + 1];
+
+    if (strcmp(op->type->name, "write_behind") == 0)
+        feed->writes++;
+    for (int i = 0; feed->left > 0 && i < 256; i++, feed->left--) {
+        snprintf(id, sizeof(id), "%0*x", LEASE_ID_CHARS, (unsigned)feed->left);
+        feed->broker->revocations.revoke(feed->broker->revocations.ctx, id, INT64_MAX / 2);
+    }
+}
+
+/* One op for all of them would keep all it ever wrote in its arena, and orphans and last uses waiting. */
+Test(lifecycle, ended_leases_without_end_do_not_keep_one_write_going)
+{
+    struct loop *loop = world_loop();
+    struct world *w = world_new(loop, 0, NULL);
+    struct feed feed = {w->broker, 20000, 0};
+    struct caller *other = loader(w, "c-1");
+
+    op_set_observer(feed_more, &feed);
+    loop_advance_ms(loop, 10000);
+    op_set_observer(NULL, NULL);
+    cr_assert(other->over && !error_is(&other->error));
+    cr_assert(eq(int, feed.left, 0));
+    cr_assert(ge(int, feed.writes, 5));
     world_free(w);
     loop_free(loop);
 }
