@@ -66,6 +66,9 @@ class FakeOpenShell:
     def restart(self, **how) -> None:
         self.control.post("/restart", json=how).raise_for_status()
 
+    def forget(self) -> None:
+        self.control.post("/forget", json={}).raise_for_status()
+
     def cut(self) -> None:
         self.control.post("/cut", json={}).raise_for_status()
 

@@ -321,6 +321,26 @@ def test_leases_come_back_after_a_gateway_restart(front, gateway):
     release(front, lease)
 
 
+def test_a_lease_outlives_the_loss_of_its_sessions(front, gateway):
+    refs = made(front)
+    lease = leased(front, refs)
+    for n in range(3):
+        gateway.forget()
+        assert run(front, lease, f"echo {n}")["output"].strip() == str(n)
+    gateway.forget()
+    release(front, leased(front, refs))
+    release(front, lease)
+
+
+def test_an_answer_over_a_broken_tunnel_says_why(front, gateway):
+    refs = made(front)
+    lease = leased(front, refs)
+    gateway.vanish(refs["binding_ref"])
+    answer = front.http.post(f"/v1/leases/{lease}/commands", json={"script": "true"})
+    assert answer.status_code >= 500 and "sandbox not found" in answer.text, answer.text
+    release(front, lease)
+
+
 def test_an_unsupported_version_is_refused_with_words(server, bindery):
     with FakeOpenShell(bindery, "--version", "0.1.2") as gateway:
         front = server(settings=gateway.settings, ready=False)
@@ -337,4 +357,8 @@ def test_a_bearer_is_sent_and_a_wrong_one_shows(server, bindery):
         gateway.set(bearer="rotated")
         answer = create(front, binding_id="b2", workspace_id="w2")
         assert answer.status_code == 502 and code(answer) == "backend_auth"
+        assert "BEARER_TOKEN" in front.http.get("/readyz").text and not front.is_ready()
+        gateway.set(bearer="right-token")
+        made(front, binding_id="b3", workspace_id="w3")
+        assert front.is_ready()
         assert "right-token" not in front.output()

@@ -126,8 +126,6 @@ static void acquire_judge(struct openshell_acquire *a)
     err.admitted = ADMITTED_NO; /* acquiring leaves nothing behind */
     if (err.code == ERR_BACKEND_OUTCOME_UNKNOWN)
         err.code = ERR_BINDING_ACQUIRE;
-    if (err.code == ERR_BACKEND_AUTH)
-        a->backend->auth_failed = true;
     *op_error_edit(&a->op) = err;
 }
 
@@ -200,7 +198,6 @@ static enum op_poll acquire_step(struct op *op)
             }
             AWAIT(op, ACQUIRE_PROBE_PAUSING, op_sleep(op, RETRY_MS));
         }
-        b->auth_failed = false;
         *a->ret = &a->plane->plane;
         a->plane = NULL;
         return OP_DONE;

@@ -123,7 +123,7 @@ static bool openshell_ready(struct backend *b, struct error *err)
         error_set(err, ERR_BACKEND_UNAVAILABLE, "the OpenShell gateway has not answered yet");
         return false;
     }
-    if (o->auth_failed) {
+    if (o->rpc.auth_failed) {
         error_set(err, ERR_BACKEND_AUTH,
                   "the OpenShell gateway refuses our credentials: check "
                   "DIFY_AGENT_OPENSHELL_BEARER_TOKEN and the client certificate");

@@ -34,7 +34,7 @@ struct openshell_backend {
     struct layout layout;
     struct list uses;
     struct op *version_check; /* in progress, or NULL */
-    bool version_known, auth_failed;
+    bool version_known;
     struct error version_error; /* unsupported gateway */
 };
 

@@ -2,6 +2,7 @@
  * back-pressure and half-close: when the HTTP client has closed, the stream's request side is ended
  * and the answer to that is awaited for a while, because an abandoned forward keeps its slot. */
 #include "backends/openshell/tunnel_internal.h"
+#include "core/runtime/buf.h"
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -14,6 +15,7 @@ enum {
     BUFFER_HIGH = 256 << 10,
     BUFFER_LOW = 64 << 10,
     CLOSING_MS = 5000,           /* for the gateway's end after ours */
+    KEPT_MAX = 64 << 10,         /* of what was sent, until the first byte comes back */
     FRAME_DATA_TAG = 2 << 3 | 2, /* TcpForwardFrame.data: field 2, length-delimited */
 };
 
@@ -25,6 +27,9 @@ struct pump {
     struct tunnel_token *token;
     bool poll;
     bool local_closed, remote_closed, over;
+    bool heard, restarted;
+    bool kept_cut;   /* more was sent than is kept */
+    struct buf kept; /* to be sent again when the gateway refuses the token */
     struct timer closing;
 };
 
@@ -45,7 +50,20 @@ static void pump_release(void *ptr)
     struct pump *p = ptr;
 
     bufferevent_free(p->bev);
+    buf_fini(&p->kept);
     free(p);
+}
+
+static void pump_leave_slot(struct pump *p)
+{
+    struct tunnel *t = p->tunnel;
+
+    if (p->token == NULL)
+        return;
+    p->token->streams--;
+    p->token = NULL;
+    t->n_streams--;
+    t->n_poll_streams -= p->poll;
 }
 
 static void pump_retire(struct pump *p)
@@ -62,11 +80,7 @@ static void pump_retire(struct pump *p)
     if (p->call != NULL)
         grpc_call_cancel(p->call);
     p->call = NULL;
-    if (p->token != NULL) {
-        p->token->streams--;
-        t->n_streams--;
-        t->n_poll_streams -= p->poll;
-    }
+    pump_leave_slot(p);
     loop_defer_free(t->loop, pump_release, p);
     tunnel_dispatch(t);
 }
@@ -110,6 +124,8 @@ static void on_message(void *ctx, const uint8_t *message, size_t len)
     const uint8_t *bytes = frame_data(message, len, &n);
 
     error_clear(&p->tunnel->last_error);
+    p->heard = true;
+    buf_fini(&p->kept);
     if (bytes == NULL || n == 0) /* an empty frame, or a kind of a newer gateway: nothing for us */
         return;
     bufferevent_write(p->bev, bytes, n);
@@ -131,11 +147,38 @@ static void on_socket_drained(struct bufferevent *bev, void *ctx)
         grpc_call_resume(p->call);
 }
 
+/* The gateway knows our token no more: its sandbox was stopped and started by another, or its
+ * sessions were lost. This is decided before the target is reached (protocols "OpenShell gateway"
+ * 8.12), so the same bytes may go again, with a new token. It says nothing about our own
+ * credentials: when they are bad too, making that token fails. */
+static void pump_refused(struct pump *p, const struct error *err)
+{
+    struct tunnel *t = p->tunnel;
+    struct error why;
+
+    pump_leave_slot(p);
+    tunnel_tokens_gone(t);
+    if (p->heard || p->restarted || p->kept_cut || p->local_closed) {
+        error_set(&why, ERR_UPSTREAM_LOST, "the gateway refused a new session of sandbox %s: %s",
+                  t->sandbox_name, err->message);
+        pump_abort(p, &why);
+        return;
+    }
+    p->restarted = true;
+    list_remove(&p->link);
+    list_push(&t->waiting, &p->link);
+    tunnel_dispatch(t);
+}
+
 static void on_end(void *ctx, const struct error *err)
 {
     struct pump *p = ctx;
 
     p->call = NULL;
+    if (err != NULL && rpc_is(err, GRPC_UNAUTHENTICATED)) {
+        pump_refused(p, err);
+        return;
+    }
     p->remote_closed = true;
     if (err != NULL)
         p->tunnel->last_error = *err;
@@ -160,6 +203,19 @@ static void send_frame(struct pump *p, const uint8_t *bytes, size_t len, size_t 
     *ret_queued = grpc_call_send_parts(p->call, head, n, bytes, len);
 }
 
+/* Before the first byte back, what was sent is kept as long as it is little. */
+static void keep(struct pump *p, const uint8_t *bytes, size_t len)
+{
+    if (p->heard || p->kept_cut)
+        return;
+    if (p->kept.len + len > KEPT_MAX) {
+        p->kept_cut = true;
+        buf_fini(&p->kept);
+        return;
+    }
+    buf_add(&p->kept, bytes, len);
+}
+
 static void on_socket_readable(struct bufferevent *bev, void *ctx)
 {
     struct pump *p = ctx;
@@ -170,7 +226,9 @@ static void on_socket_readable(struct bufferevent *bev, void *ctx)
     if (p->call == NULL) /* waits for its slot: the bytes stay, bounded by the watermark */
         return;
     while ((len = evbuffer_get_contiguous_space(input)) > 0) {
-        send_frame(p, evbuffer_pullup(input, (ev_ssize_t)len), len, &queued);
+        const uint8_t *bytes = evbuffer_pullup(input, (ev_ssize_t)len);
+        keep(p, bytes, len);
+        send_frame(p, bytes, len, &queued);
         evbuffer_drain(input, len);
     }
     if (queued > BUFFER_HIGH)
@@ -237,7 +295,7 @@ void pump_start(struct pump *pump, struct tunnel_token *token)
     Openshell__TcpForwardInit init = OPENSHELL__TCP_FORWARD_INIT__INIT;
     Openshell__TcpRelayTarget target = OPENSHELL__TCP_RELAY_TARGET__INIT;
     const uint8_t *bytes;
-    size_t len;
+    size_t len, queued;
 
     target.host = (char *)"127.0.0.1";
     target.port = (uint32_t)t->port;
@@ -259,5 +317,8 @@ void pump_start(struct pump *pump, struct tunnel_token *token)
         grpc_call_open(t->rpc->channel, "/openshell.v1.OpenShell/ForwardTcp", 0, &events, pump);
     grpc_call_send(pump->call, bytes, len);
     arena_free(arena);
+    if (pump->kept.len > 0)
+        send_frame(pump, (const uint8_t *)pump->kept.data, pump->kept.len, &queued);
+    bufferevent_enable(pump->bev, EV_READ);
     on_socket_readable(pump->bev, pump); /* what came while it waited */
 }

@@ -20,8 +20,9 @@ struct unary_call {
     void (*take)(struct unary_call *c, const void *message);
     struct grpc_reply reply;
     bool absent_is_success;
-    bool write; /* a lost answer leaves the outcome open */
-    bool held;  /* makes something: its answer is waited for whatever happens to the caller */
+    bool is_open; /* the gateway looks at no credentials */
+    bool write;   /* a lost answer leaves the outcome open */
+    bool held;    /* makes something: its answer is waited for whatever happens to the caller */
     struct sandbox_view *ret_view;
     struct sandbox_view **ret_views;
     size_t *ret_n;
@@ -44,6 +45,8 @@ static void call_over(struct unary_call *c)
     struct error err;
     const void *message;
 
+    if (!c->is_open)
+        rpc_note_auth(c->rpc, op_last_failed(op) ? op_last(op) : NULL);
     if (op_last_failed(op)) {
         err = *op_last(op);
         if (c->absent_is_success && rpc_is(&err, GRPC_NOT_FOUND))
@@ -183,6 +186,7 @@ void rpc_health(struct rpc *rpc, struct op *op, const char **ret_version)
     struct unary_call *c = call_new(rpc, op, METHOD("Health"), &request.base,
                                     &openshell__health_response__descriptor, take_version);
 
+    c->is_open = true;
     c->ret_text = ret_version;
     op_await_child(op, &c->op);
 }
@@ -308,6 +312,16 @@ void rpc_session_revoke(struct rpc *rpc, struct op *op, const char *token)
 }
 
 /* ---- what a status means --------------------------------------------------------------------- */
+
+/* Any other status came from behind the gateway's check of credentials. A lost connection says
+ * nothing about them. */
+void rpc_note_auth(struct rpc *rpc, const struct error *err)
+{
+    if (err != NULL && (rpc_is(err, GRPC_UNAUTHENTICATED) || rpc_is(err, GRPC_PERMISSION_DENIED)))
+        rpc->auth_failed = true;
+    else if (err == NULL || err->code == ERR_UPSTREAM_STATUS)
+        rpc->auth_failed = false;
+}
 
 void rpc_judge(struct error *err, enum err_code code, enum err_code if_absent)
 {

@@ -32,7 +32,11 @@ struct rpc {
     struct grpc_channel *channel;
     const char *workspace;
     struct list revokes; /* session revocations in the background */
+    bool auth_failed;    /* the latest call that needs credentials was refused for them */
 };
+
+/** Note what a call that needs credentials says of them; NULL = it worked. */
+void rpc_note_auth(struct rpc *rpc, const struct error *err);
 
 void rpc_health(struct rpc *rpc, struct op *op, const char **ret_version);
 /** Held: once it is sent, its answer is waited for (within its timeout) even when the op is given up. A

@@ -9,6 +9,7 @@ enum { EXEC_EXTRA_MS = 10000 }; /* what the stream may take beyond the gateway's
 /* One exec in progress; memory of the op's arena. */
 struct exec {
     struct op *op;
+    struct rpc *rpc;
     struct grpc_call *call;
     struct exec_result *ret;
     struct buf output;
@@ -59,6 +60,7 @@ static void on_end(void *ctx, const struct error *err)
 {
     struct exec *x = ctx;
 
+    rpc_note_auth(x->rpc, err);
     if (err == NULL && error_is(&x->bad))
         err = &x->bad;
     if (err == NULL && !x->exited) {
@@ -91,6 +93,7 @@ void rpc_exec(struct rpc *rpc, struct op *op, const char *sandbox_id, const char
     size_t len;
 
     x->op = op;
+    x->rpc = rpc;
     x->ret = ret;
     *ret = (struct exec_result){.exit_code = -1, .output = ""};
     request.sandbox_id = (char *)sandbox_id;

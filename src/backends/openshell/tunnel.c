@@ -208,6 +208,11 @@ static int dial_poll(void *ctx, struct error *err)
     return pump_open(ctx, true, err);
 }
 
+static const struct error *why(void *ctx)
+{
+    return tunnel_last_error(ctx);
+}
+
 struct tunnel *tunnel_new(struct loop *loop, struct rpc *rpc, const char *sandbox_name,
                           const char *sandbox_id, int shellctl_port)
 {
@@ -228,8 +233,8 @@ struct tunnel *tunnel_new(struct loop *loop, struct rpc *rpc, const char *sandbo
     snprintf(t->key, sizeof(t->key), "t%llu.%s", (unsigned long long)serial, sandbox_name);
     snprintf(t->poll_key, sizeof(t->poll_key), "p%llu.%s", (unsigned long long)serial,
              sandbox_name);
-    t->dialer = (struct http_dialer){t->key, dial, t, true};
-    t->poll_dialer = (struct http_dialer){t->poll_key, dial_poll, t, true};
+    t->dialer = (struct http_dialer){t->key, dial, why, t, true};
+    t->poll_dialer = (struct http_dialer){t->poll_key, dial_poll, why, t, true};
     return t;
 }
 
@@ -283,17 +288,22 @@ const char *tunnel_sandbox_id(const struct tunnel *tunnel)
     return tunnel->sandbox_id;
 }
 
-/* Streams of before end by themselves: the gateway has cut them. Their tokens are gone there. */
-void tunnel_reset(struct tunnel *tunnel, const char *sandbox_id)
+void tunnel_tokens_gone(struct tunnel *tunnel)
 {
-    free(tunnel->sandbox_id);
-    tunnel->sandbox_id = xstrdup(sandbox_id);
     LIST_FOREACH_SAFE (node, tmp, &tunnel->tokens) {
         struct tunnel_token *token = container_of(node, struct tunnel_token, link);
         token->usable_until_wall_ms = 0;
         if (token->streams == 0)
             token_free(tunnel, token, false);
     }
+}
+
+/* Streams of before end by themselves: the gateway has cut them. Their tokens are gone there. */
+void tunnel_reset(struct tunnel *tunnel, const char *sandbox_id)
+{
+    free(tunnel->sandbox_id);
+    tunnel->sandbox_id = xstrdup(sandbox_id);
+    tunnel_tokens_gone(tunnel);
     error_clear(&tunnel->last_error);
 }
 

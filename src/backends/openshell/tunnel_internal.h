@@ -44,5 +44,8 @@ void pump_start(struct pump *pump, struct tunnel_token *token);
 /** Close both ends, with the reason. */
 void pump_abort(struct pump *pump, const struct error *why);
 
+/** The gateway knows the tokens of before no longer: none opens another stream. */
+void tunnel_tokens_gone(struct tunnel *tunnel);
+
 /** Ask the tunnel to look for slots and tokens again. */
 void tunnel_dispatch(struct tunnel *tunnel);

@@ -28,6 +28,7 @@ static void on_ready(void *ctx)
 {
     struct grpc_connection *c = ctx;
 
+    c->came_up = true;
     loop_post(c->channel->loop, &c->channel->dispatch);
 }
 
@@ -65,7 +66,7 @@ static void on_closed(void *ctx, const struct error *why)
     if (c->dropped)
         return;
     connection_drop(c);
-    if (why->code == ERR_UPSTREAM_CONNECT) {
+    if (!c->came_up) {
         if (list_empty(&channel->connections))
             list_splice(&failed, &channel->waiting);
         else

@@ -13,6 +13,7 @@ enum {
 struct grpc_connection {
     struct grpc_channel *channel;
     struct h2_session *session;
+    bool came_up; /* has spoken HTTP/2 once */
     bool retired; /* no new streams */
     bool dropped; /* to be freed at the end of the turn; may still be called back until then */
     struct list link;

@@ -119,15 +119,18 @@ static void on_event(struct bufferevent *bev, short what, void *ctx)
         on_connected(s);
         return;
     }
-    error_set(&err, s->ready ? ERR_UPSTREAM_LOST : ERR_UPSTREAM_CONNECT, "%s",
+    error_set(&err, s->ready ? ERR_UPSTREAM_LOST : ERR_UPSTREAM_CONNECT, "%s%s",
               what & BEV_EVENT_EOF ? "the peer closed the connection"
-                                   : evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
+                                   : evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()),
+              s->ready || s->ng == NULL ? ""
+              : s->ssl != NULL ? " before it spoke HTTP/2: does it want another client certificate?"
+                               : " before it spoke HTTP/2: does it expect TLS?");
     dns_error = bufferevent_socket_get_dns_error(bev);
     if (dns_error != 0)
         error_set(&err, ERR_UPSTREAM_CONNECT, "looking up %s: %s", s->host,
                   evutil_gai_strerror(dns_error));
     else if (s->ssl != NULL && !s->ready)
-        h2_tls_explain(s->ssl, &err);
+        h2_tls_explain(s->ssl, bufferevent_get_openssl_error(bev), &err);
     session_fail(s, err.code, err.message);
 }
 

@@ -104,11 +104,57 @@ bool h2_tls_check(SSL *ssl, struct error *err)
     return false;
 }
 
-void h2_tls_explain(SSL *ssl, struct error *err)
+/* Alerts by which a server refuses our certificate, or the want of one. With TLS 1.3 they come only
+ * after the handshake is complete on our side. */
+static bool reason_is_about_us(int reason)
+{
+    switch (reason) {
+    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
+    case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
+    case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
+    case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
+    case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
+    case SSL_R_TLSV1_ALERT_ACCESS_DENIED:
+    case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Our write may have failed before the alert that explains it was read: it still lies there. */
+static unsigned long pending_alert(SSL *ssl)
+{
+    char byte;
+    unsigned long code;
+
+    ERR_clear_error();
+    code = SSL_read(ssl, &byte, 1) <= 0 ? ERR_peek_error() : 0;
+    ERR_clear_error();
+    return code;
+}
+
+void h2_tls_explain(SSL *ssl, unsigned long code, struct error *err)
 {
     long verify = SSL_get_verify_result(ssl);
+    const char *reason;
+
+    if (code == 0 && SSL_is_init_finished(ssl))
+        code = pending_alert(ssl);
+    reason = code != 0 ? ERR_reason_error_string(code) : NULL;
 
     if (verify != X509_V_OK)
         error_set(err, ERR_UPSTREAM_CONNECT, "the peer's certificate is not accepted: %s",
                   X509_verify_cert_error_string(verify));
+    else if (ERR_GET_REASON(code) == SSL_R_WRONG_VERSION_NUMBER)
+        error_set(err, ERR_UPSTREAM_CONNECT,
+                  "the peer does not speak TLS: is it a plaintext port?");
+    else if (reason != NULL && reason_is_about_us(ERR_GET_REASON(code)))
+        error_set(err, ERR_UPSTREAM_CONNECT,
+                  "the peer refuses our client certificate, or wants one: %s", reason);
+    else if (reason != NULL && ERR_GET_REASON(code) != SSL_R_UNEXPECTED_EOF_WHILE_READING)
+        error_set(err, ERR_UPSTREAM_CONNECT, "TLS: %s", reason);
 }

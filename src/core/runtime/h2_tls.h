@@ -11,5 +11,5 @@ SSL *h2_tls_connection(struct h2_tls *tls, const char *host);
 /** After the handshake: was `h2` negotiated? */
 bool h2_tls_check(SSL *ssl, struct error *err);
 
-/** Replace `err` when the certificate was what failed. */
-void h2_tls_explain(SSL *ssl, struct error *err);
+/** Replace `err` when TLS was what failed; `code` is OpenSSL's, 0 when there is none. */
+void h2_tls_explain(SSL *ssl, unsigned long code, struct error *err);

@@ -46,10 +46,12 @@ struct http_tls {
 
 /** Opens a connected stream socket in place of a TCP connection (a tunnel that stays inside the
  * process). `open` returns a non-blocking descriptor that the client then owns, or -1 with `err`.
- * Connections of one dialer are pooled under its `key`, which must be unique. Plain http only. */
+ * Connections of one dialer are pooled under its `key`, which must be unique. Plain http only. `why`
+ * may be NULL: the reason behind a connection that ended early, all-zero when there is none to tell. */
 struct http_dialer {
     const char *key;
     int (*open)(void *ctx, struct error *err);
+    const struct error *(*why)(void *ctx);
     void *ctx;
     bool one_exchange; /* never kept idle: for connections of which the peer allows only a few */
 };

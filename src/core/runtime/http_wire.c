@@ -68,6 +68,8 @@ static void broken(struct wire_transfer *t, enum err_code code, const char *what
 /* The connection has ended, without a complete answer. */
 static void lost(struct wire_transfer *t, const char *what)
 {
+    const struct error *why =
+        t->dialer != NULL && t->dialer->why != NULL ? t->dialer->why(t->dialer->ctx) : NULL;
     bool stale = t->conn->used && !t->reply.started && !t->repeated && !error_is(&t->base.refused);
 
     if (stale && (!t->sent || (t->base.repeatable && t->base.form != FORM_UPLOAD))) {
@@ -76,7 +78,8 @@ static void lost(struct wire_transfer *t, const char *what)
         wire_pool_ask(t);
         return;
     }
-    broken(t, t->sent ? ERR_UPSTREAM_LOST : ERR_UPSTREAM_CONNECT, what);
+    broken(t, t->sent ? ERR_UPSTREAM_LOST : ERR_UPSTREAM_CONNECT,
+           why != NULL && error_is(why) ? why->message : what);
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */

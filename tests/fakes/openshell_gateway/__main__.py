@@ -11,6 +11,7 @@ that connections can be cut and the port closed without losing the sandboxes. Co
     GET  /state      sandboxes, sessions, calls by method, limit hits
     PUT  /phase      {"name", "phase", "reason"?, "for"?}   force a phase, for some seconds
     POST /vanish     {"name"}             the record disappears
+    POST /forget     {}                   every session token is unknown from now on
     POST /cut        {}                   every connection drops
     POST /restart    {"closed": s, "lose": bool}   port closed for s; processes lost or not
     POST /reset      {}                   no sandboxes, no faults, no snapshots
@@ -36,11 +37,11 @@ from .servicer import Gateway
 class Relay:
     """Clients connect here; each connection is carried to grpcio's own port."""
 
-    def __init__(self, inner_port: int):
+    def __init__(self, inner_port: int, port: int):
         self.inner_port = inner_port
         self.writers: set[asyncio.StreamWriter] = set()
         self.server: asyncio.Server | None = None
-        self.port = 0
+        self.port = port
 
     async def open(self) -> None:
         self.server = await asyncio.start_server(self.carry, "127.0.0.1", self.port, backlog=1024)
@@ -110,6 +111,8 @@ class Control:
             asyncio.create_task(self.force_phase(body))
         elif path == "/vanish":
             await self.boxes.remove(self.boxes.find(body["name"], body.get("workspace", "")))
+        elif path == "/forget":
+            self.boxes.sessions.clear()
         elif path == "/cut":
             self.relay.cut()
         elif path == "/restart":
@@ -175,6 +178,7 @@ async def main() -> None:
     parser.add_argument("--session-ttl", type=float, default=86400)
     parser.add_argument("--bearer", default="")
     parser.add_argument("--version", default="0.0.110")
+    parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--tls", type=Path)
     parser.add_argument("--mtls", action="store_true")
     options = parser.parse_args()
@@ -200,7 +204,7 @@ async def main() -> None:
     else:
         inner = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    relay = Relay(inner)
+    relay = Relay(inner, options.port)
     await relay.open()
     faults.cut = relay.cut
     control = Control(gateway, boxes, faults, relay, auth)
