@@ -21,7 +21,7 @@ int64_t bench_histogram_percentile_us(const struct bench_histogram *histogram, d
 
 /** What one cycle is. */
 enum bench_scenario {
-    BENCH_CHURN,     /* acquire, release: over as many bindings as connections, at most 64 */
+    BENCH_CHURN,     /* acquire, release: over as many bindings as connections, at most 1,024 */
     BENCH_LIFECYCLE, /* create, acquire, run a command, release, destroy */
     BENCH_FANOUT,    /* acquire, release: all on one binding */
     BENCH_GATEWAY, /* the two gateway requests of one acquire and release, straight at a gateway */

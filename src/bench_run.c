@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BINDINGS_MAX = 64, PROGRESS_MS = 1000 };
+enum { BINDINGS_MAX = 1024, PROGRESS_MS = 1000 };
 
 /* A binding, or with a gateway a sandbox (no workspace_ref). Texts are heap copies. */
 struct target {
