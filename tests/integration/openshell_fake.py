@@ -25,7 +25,8 @@ class FakeOpenShell:
         )
         word, grpc_port, control_port = self._process.stdout.readline().split()
         assert word == "listening"
-        self.endpoint = f"127.0.0.1:{grpc_port}"
+        host = options[options.index("--host") + 1] if "--host" in options else "127.0.0.1"
+        self.endpoint = f"{host}:{grpc_port}"
         self.control = httpx.Client(
             base_url=f"http://127.0.0.1:{control_port}", trust_env=False, timeout=30
         )

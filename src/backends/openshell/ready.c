@@ -1,14 +1,14 @@
 /* Waiting for a phase. Polling GetSandbox: a watch stream per waiting sandbox would use up the 200
  * streams of a connection, has no end of its own on ERROR, says nothing on deletion, and must be
  * backed by a slow poll anyway (protocols "OpenShell gateway" 8.5). Polls start quickly and slow down
- * to one a second. */
+ * to two a second: a sandbox is in use well within a second of becoming READY. */
 #include "backends/openshell/backend.h"
 
 #include "core/runtime/backoff.h"
 
 #include <string.h>
 
-enum { POLL_FIRST_MS = 200, POLL_MAX_MS = 1000, GONE_TIMEOUT_MS = 60000 };
+enum { POLL_FIRST_MS = 200, POLL_MAX_MS = 700, GONE_TIMEOUT_MS = 60000 };
 
 struct wait_phase {
     struct op op;

@@ -1,7 +1,9 @@
 """The OpenShell gateway's gRPC interface, with the official SDK's messages and grpcio, and faults on
-command. Sandboxes are namespaces with a real shell and a real shellctl in them; root only.
+command. Sandboxes are namespaces with a real shell and a real shellctl in them; root only. With
+--light they are answers only (light.py), for hundreds at once.
 
     python3 -m openshell_gateway --bindery PATH [--ready-delay 0.1] [--bearer T] [--tls DIR [--mtls]]
+                                 [--light] [--host 127.0.0.1] [--port 0]
 
 Prints `listening GRPC_PORT CONTROL_PORT`. The clients' side is a TCP relay in front of grpcio, so
 that connections can be cut and the port closed without losing the sandboxes. Control routes:
@@ -30,6 +32,7 @@ import grpc
 from openshell._proto import openshell_pb2_grpc as rpc
 
 from .faults import Faults, Interceptor
+from .light import LightBoxes
 from .sandboxes import Boxes
 from .servicer import Gateway
 
@@ -37,20 +40,22 @@ from .servicer import Gateway
 class Relay:
     """Clients connect here; each connection is carried to grpcio's own port."""
 
-    def __init__(self, inner_port: int, port: int):
+    def __init__(self, inner_port: int, host: str, port: int):
+        self.host = host
         self.inner_port = inner_port
         self.writers: set[asyncio.StreamWriter] = set()
         self.server: asyncio.Server | None = None
-        self.port = port
+        self.port, self.peak = port, 0
 
     async def open(self) -> None:
-        self.server = await asyncio.start_server(self.carry, "127.0.0.1", self.port, backlog=1024)
+        self.server = await asyncio.start_server(self.carry, self.host, self.port, backlog=1024)
         self.port = self.server.sockets[0].getsockname()[1]
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.CancelledError):
             inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self.inner_port)
             self.writers |= {writer, inner_writer}
+            self.peak = max(self.peak, len(self.writers) // 2)
             await asyncio.gather(
                 self.copy(reader, inner_writer), self.copy(inner_reader, writer)
             )
@@ -160,6 +165,8 @@ class Control:
             "limit_hits": self.faults.limit_hits,
             "forwards_peak": self.faults.forwards_peak,
             "connections": len(self.relay.writers) // 2,
+            "connections_peak": self.relay.peak,
+            "running_peak": self.faults.running_peak,
         }
 
 
@@ -178,13 +185,16 @@ async def main() -> None:
     parser.add_argument("--session-ttl", type=float, default=86400)
     parser.add_argument("--bearer", default="")
     parser.add_argument("--version", default="0.0.110")
+    parser.add_argument("--light", action="store_true")
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--tls", type=Path)
     parser.add_argument("--mtls", action="store_true")
     options = parser.parse_args()
 
     faults = Faults()
-    boxes = Boxes(options.bindery, options.ready_delay, options.session_ttl)
+    kind = LightBoxes if options.light else Boxes
+    boxes = kind(options.bindery, options.ready_delay, options.session_ttl)
     gateway = Gateway(boxes, faults, options.version, "https" if options.tls else "http")
     auth = Interceptor(faults, options.bearer)
     server = grpc.aio.server(
@@ -204,7 +214,7 @@ async def main() -> None:
     else:
         inner = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    relay = Relay(inner, options.port)
+    relay = Relay(inner, options.host, options.port)
     await relay.open()
     faults.cut = relay.cut
     control = Control(gateway, boxes, faults, relay, auth)

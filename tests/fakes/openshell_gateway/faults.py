@@ -12,6 +12,7 @@ A rule is a JSON object {"method": "ExecSandbox", "fault": …, "skip": 0, "time
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -54,6 +55,7 @@ class Faults:
         self.deleting_s = 0.0
         self.limit_hits = 0
         self.forwards_peak = 0
+        self.running = self.running_peak = 0  # calls of all methods but ForwardTcp
         self.cut = lambda: None  # set by __main__: drop every connection
 
     def load(self, values: list[dict[str, Any]]) -> None:
@@ -99,11 +101,12 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
             async def stream(request, context):
                 try:
-                    await prologue(context)
-                    if handler.unary_stream:
-                        check_message(request)
-                    async for item in inner(request, context):
-                        yield item
+                    with self.counted(method):
+                        await prologue(context)
+                        if handler.unary_stream:
+                            check_message(request)
+                        async for item in inner(request, context):
+                            yield item
                 except Refused as refused:
                     await context.abort(refused.code, refused.message)
 
@@ -116,18 +119,31 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
         async def unary(request, context):
             try:
-                rule = await prologue(context)
-                check_message(request)
-                answer = await handler.unary_unary(request, context)
-                if rule and rule.when == "after":
-                    await self.apply(rule, context)
-                return answer
+                with self.counted(method):
+                    rule = await prologue(context)
+                    check_message(request)
+                    answer = await handler.unary_unary(request, context)
+                    if rule and rule.when == "after":
+                        await self.apply(rule, context)
+                    return answer
             except Refused as refused:
                 await context.abort(refused.code, refused.message)
 
         return grpc.unary_unary_rpc_method_handler(
             unary, handler.request_deserializer, handler.response_serializer
         )
+
+    @contextlib.contextmanager
+    def counted(self, method: str):
+        if method == "ForwardTcp":
+            yield
+            return
+        self.faults.running += 1
+        self.faults.running_peak = max(self.faults.running_peak, self.faults.running)
+        try:
+            yield
+        finally:
+            self.faults.running -= 1
 
     async def apply(self, rule: Rule, context) -> None:
         if rule.fault == "status":
