@@ -82,6 +82,7 @@ def test_a_conversations_life(server, ledger_settings):
     assert all(event["actor"] and event["at"] for event in events)
 
 
+# A06
 def test_many_first_calls_make_one(server, ledger_settings, gateway):
     gateway.fault({"method": "POST", "path": "^/v1/sandboxes$", "fault": "delay", "seconds": 0.5})
     one = server(settings={**gateway.settings, **ledger_settings})
@@ -92,6 +93,7 @@ def test_many_first_calls_make_one(server, ledger_settings, gateway):
     assert gateway.state()["created_total"] == 1
 
 
+# A06
 def test_creators_error_is_everybodys(server, gateway):
     gateway.fault(
         {"method": "POST", "path": "^/v1/sandboxes$", "fault": "status", "status": 400,
@@ -128,6 +130,7 @@ def test_binding_id_of_difys_route_is_a_key(server, ledger_settings, gateway):
     assert one.http.get("/v1/bindings").json()["bindings"] == []
 
 
+# A28, A29, A32
 def test_collector_outlasts_a_gateway_that_fails(server, ledger_settings, gateway):
     one = server(settings={**gateway.settings, **QUICK, **ledger_settings})
     put(one.http, "c1")
@@ -145,6 +148,7 @@ def test_collector_outlasts_a_gateway_that_fails(server, ledger_settings, gatewa
     wait_until(lambda: not one.http.get("/v1/workspaces").json()["workspaces"], 10, "the row's end")
 
 
+# A11
 def test_quota_answers_429(server, gateway):
     one = server(settings={**gateway.settings, "BINDERY_TENANT_MAX_BINDINGS": "3"})
     with concurrent.futures.ThreadPoolExecutor(10) as pool:
@@ -270,6 +274,7 @@ def test_damaged_file_is_refused_and_left_alone(server, folder):
     one.process = None
 
 
+# A31, A57
 def test_lost_binding_is_replaced_only_when_asked(server, gateway):
     one = server(settings={**gateway.settings, **QUICK})
     row = put(one.http, "c1").json()

@@ -67,6 +67,7 @@ def fill(path: Path) -> Path:
 # ---- SQLite ---------------------------------------------------------------------------------------------
 
 
+# A53
 def test_locked_file_is_waited_for_and_then_refused(server, gateway):
     one = server(settings=gateway.settings)
     assert put(one, "c0").status_code == 201
@@ -93,6 +94,7 @@ def test_locked_file_is_waited_for_and_then_refused(server, gateway):
     other.close()
 
 
+# A54
 def test_full_disk_refuses_creates_and_recovers(server, gateway, folder):
     with small_disk(folder / "disk", 4) as disk:
         settings = {**gateway.settings, "BINDERY_DATA_DIR": str(disk / "data")}
@@ -224,6 +226,7 @@ def test_failover_to_another_server(server, gateway, tmp_path_factory):
         shutil.rmtree(second_dir, ignore_errors=True)
 
 
+# A54
 def test_disk_that_fills_under_postgres(server, gateway, folder):
     with small_disk(folder / "pg", 160) as disk:
         database = Postgres(disk)
@@ -264,6 +267,7 @@ def test_disk_that_fills_under_postgres(server, gateway, folder):
 # ---- what was stored is not believed --------------------------------------------------------------------
 
 
+# A57
 def test_stored_bindings_are_probed_after_a_restart(server, gateway):
     one = server(settings=gateway.settings)
     rows = [put(one, f"c{n}").json() for n in range(6)]

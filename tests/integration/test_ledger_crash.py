@@ -303,6 +303,7 @@ def plan(points):
     return list(points) + [None] * RANDOM_KILLS
 
 
+# A32, A33, A55
 @pytest.mark.parametrize("ledger", ["sqlite", "postgres"])
 def test_enterprise_books_are_right_after_every_crash(server, request, ledger):
     settings = {}

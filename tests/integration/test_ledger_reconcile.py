@@ -45,6 +45,7 @@ def runs(one) -> int:
     return one.http.get("/v1/gc").json()["reconciler"]["runs"]
 
 
+# A35
 def test_a_neighbours_and_nobodys_sandboxes_stay(server, gateway):
     """Three owners share the gateway; a ledger that knows nothing has the label of one of them."""
     neighbour = server(settings={**gateway.settings, "BINDERY_INSTANCE_ID": "staging"})
@@ -65,6 +66,7 @@ def test_a_neighbours_and_nobodys_sandboxes_stay(server, gateway):
     assert neighbour.http.get("/v1/bindings").json()["bindings"][0]["status"] == "active"
 
 
+# A33
 def test_two_replicas_find_what_no_row_knows_and_destroy_it_once(server, gateway, postgres):
     """What an earlier ledger left of ours goes after the start; those with rows stay."""
     lost = server(settings=gateway.settings)

@@ -37,6 +37,7 @@ async def first_calls(urls: list[str]) -> list[tuple[int, int, str]]:
     return answers
 
 
+# A07
 def test_every_owner_gets_exactly_one_sandbox(server, postgres):
     url = postgres.database()
     with FakeGateway() as gateway:

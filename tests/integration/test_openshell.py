@@ -78,6 +78,7 @@ def code(answer) -> str:
 # ---- the smoke test -----------------------------------------------------------------------------------
 
 
+# A27: stopped, and woken by the acquire
 def test_the_whole_life(front, gateway):
     refs = made(front)
     assert re.fullmatch(r"dify-[0-9a-f]{14}", refs["binding_ref"])
@@ -136,6 +137,7 @@ def test_snapshots(front, gateway):
 # ---- create -----------------------------------------------------------------------------------------
 
 
+# A01
 def test_a_lost_reply_is_repaired_by_looking(front, gateway):
     gateway.fault({"method": "CreateSandbox", "fault": "abort", "when": "after"})
     refs = made(front)
@@ -143,6 +145,7 @@ def test_a_lost_reply_is_repaired_by_looking(front, gateway):
     assert gateway.calls("CreateSandbox") == 1
 
 
+# A04
 def test_another_ones_sandbox_under_our_name_is_not_touched(server, gateway):
     other = server(settings={**gateway.settings, "BINDERY_INSTANCE_ID": "another"})
     front = server(settings=gateway.settings)
@@ -155,6 +158,7 @@ def test_another_ones_sandbox_under_our_name_is_not_touched(server, gateway):
     release(other, lease)
 
 
+# A04
 def test_a_failed_predecessor_is_replaced_once(front, gateway):
     gateway.set(ready_delay=30)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -168,6 +172,7 @@ def test_a_failed_predecessor_is_replaced_once(front, gateway):
     assert create(front).status_code == 201
 
 
+# A31
 def test_recreate_while_the_old_record_is_being_deleted(front, gateway):
     gateway.set(deleting=1.5)
     refs = made(front)
@@ -210,6 +215,7 @@ def test_a_create_that_fails_later_removes_the_sandbox(front, gateway, method):
     wait_until(lambda: gateway.sandboxes == {}, 10, "the sandbox is removed")
 
 
+# A13
 def test_bad_ids_are_refused_before_any_call(front, gateway):
     before = gateway.state()["calls"].get("CreateSandbox", 0)
     for bad in ("..", "a/b", "a b", "é", "x" * 300):
@@ -220,6 +226,7 @@ def test_bad_ids_are_refused_before_any_call(front, gateway):
 # ---- acquire ----------------------------------------------------------------------------------------
 
 
+# A17
 def test_lost_is_only_what_is_gone(front, gateway):
     refs = made(front)
     gateway.vanish(refs["binding_ref"])
@@ -236,6 +243,7 @@ def test_a_missing_workspace_is_lost(front, gateway):
     assert answer.status_code == 404 and code(answer) == "binding_lost"
 
 
+# A16
 def test_ready_that_falls_back_is_waited_for_again(front, gateway):
     refs = made(front)
     release(front, leased(front, refs))
@@ -243,6 +251,7 @@ def test_ready_that_falls_back_is_waited_for_again(front, gateway):
     release(front, leased(front, refs))
 
 
+# A16
 def test_a_hanging_exec_is_a_timeout_and_the_binding_stays(server, gateway):
     front = server(settings={**gateway.settings, "BINDERY_ACQUIRE_VALIDATION_SECONDS": "1"})
     refs = made(front)
@@ -254,6 +263,7 @@ def test_a_hanging_exec_is_a_timeout_and_the_binding_stays(server, gateway):
     release(front, leased(front, refs))
 
 
+# A24
 def test_a_failed_acquire_stops_nothing_under_a_live_lease(front, gateway):
     refs = made(front)
     first = leased(front, refs)
@@ -274,6 +284,7 @@ def test_a_failed_cold_acquire_stops_what_it_started(front, gateway):
     wait_until(lambda: gateway.sandboxes[refs["binding_ref"]]["phase"] == STOPPED, 10, "stopped again")
 
 
+# A25
 def test_many_calls_stay_within_the_gateways_stream_limits(front, gateway):
     refs = made(front)
     leases = [leased(front, refs) for _ in range(4)]

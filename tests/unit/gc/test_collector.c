@@ -35,6 +35,7 @@ static void make(struct world *w, int n)
     cr_assert(eq(int, w->fake->live_bindings, n));
 }
 
+/* A32 */
 Test(collector, retired_bindings_and_their_rows_go)
 {
     struct loop *loop = world_loop();
@@ -57,6 +58,7 @@ Test(collector, retired_bindings_and_their_rows_go)
     loop_free(loop);
 }
 
+/* A32, A33 */
 Test(collector, work_of_an_earlier_process_is_found_at_the_start)
 {
     struct loop *loop = world_loop();
@@ -74,6 +76,7 @@ Test(collector, work_of_an_earlier_process_is_found_at_the_start)
     loop_free(loop);
 }
 
+/* A03, A28 */
 Test(collector, every_failure_keeps_the_row_and_is_tried_again_with_growing_gaps)
 {
     struct loop *loop = world_loop();
@@ -122,6 +125,7 @@ Test(collector, poisoned_row_does_not_hold_up_the_others)
     loop_free(loop);
 }
 
+/* A29 */
 Test(collector, backend_that_is_down_for_hours_is_outlasted)
 {
     struct loop *loop = world_loop();
@@ -183,6 +187,7 @@ Test(collector, create_that_nobody_asks_for_again_is_settled)
 }
 
 /* Last use is written in batches: what decides about a lease must not look at an older one. */
+/* A21 */
 Test(collector, lease_that_is_not_written_yet_has_its_grace)
 {
     struct loop *loop = world_loop();
@@ -298,6 +303,7 @@ Test(collector, poisoned_row_stays_for_ever_and_the_others_go)
     loop_free(loop);
 }
 
+/* A01, A32 */
 Test(collector, destroy_that_succeeded_without_an_answer_is_repeated_without_harm)
 {
     struct loop *loop = world_loop();
@@ -454,6 +460,7 @@ Test(reconciler, strays_are_recorded_after_the_grace_and_destroyed_only_when_tol
     loop_free(loop);
 }
 
+/* A34 */
 Test(reconciler, what_is_being_born_is_no_orphan)
 {
     struct loop *loop = world_loop();
@@ -479,6 +486,7 @@ Test(reconciler, what_is_being_born_is_no_orphan)
     loop_free(loop);
 }
 
+/* A34 */
 Test(reconciler, what_is_being_born_is_no_orphan_where_lists_have_digests)
 {
     struct loop *loop = world_loop();
@@ -511,6 +519,7 @@ Test(reconciler, what_is_being_born_is_no_orphan_where_lists_have_digests)
     loop_free(loop);
 }
 
+/* A36 */
 Test(reconciler, absence_is_confirmed_before_a_row_is_lost)
 {
     struct loop *loop = world_loop();
@@ -536,6 +545,7 @@ Test(reconciler, absence_is_confirmed_before_a_row_is_lost)
     loop_free(loop);
 }
 
+/* A36 */
 Test(reconciler, incomplete_list_concludes_nothing)
 {
     struct loop *loop = world_loop();

@@ -141,6 +141,7 @@ Test(sqlite, moves_that_are_not_legal_cannot_be_written)
     fixture_close(&f);
 }
 
+/* A53 */
 Test(sqlite, short_lock_is_waited_out_and_a_long_one_is_retryable)
 {
     struct fixture f = {0};
@@ -191,6 +192,7 @@ static void fill(const char *path)
     fclose(file);
 }
 
+/* A54 */
 Test(sqlite, full_disk_refuses_writes_answers_reads_and_recovers)
 {
     struct fixture f = {0};

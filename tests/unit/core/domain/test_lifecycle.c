@@ -30,6 +30,7 @@ Test(lifecycle, first_call_creates_and_later_calls_find)
     loop_free(loop);
 }
 
+/* A06 */
 Test(lifecycle, fifty_first_calls_make_one_sandbox)
 {
     struct loop *loop = world_loop();
@@ -158,6 +159,7 @@ Test(lifecycle, dead_creators_sandbox_is_found_and_not_made_again)
     loop_free(loop);
 }
 
+/* A11 */
 Test(lifecycle, limits_of_a_tenant_answer_429)
 {
     struct loop *loop = world_loop();
@@ -179,6 +181,7 @@ Test(lifecycle, limits_of_a_tenant_answer_429)
     loop_free(loop);
 }
 
+/* A12 */
 Test(lifecycle, quota_is_given_back_by_failed_creates)
 {
     struct loop *loop = world_loop();
@@ -206,6 +209,7 @@ Test(lifecycle, quota_is_given_back_by_failed_creates)
 
 /* ---- through Dify's routes ---------------------------------------------------------------------------- */
 
+/* A01 */
 Test(lifecycle, binding_id_is_an_idempotency_key)
 {
     struct loop *loop = world_loop();
@@ -248,6 +252,7 @@ Test(lifecycle, failed_destroy_leaves_the_row_to_the_collector)
     loop_free(loop);
 }
 
+/* A30 */
 Test(lifecycle, retired_binding_gives_no_lease)
 {
     struct loop *loop = world_loop();
