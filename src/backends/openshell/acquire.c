@@ -1,5 +1,4 @@
-/* Acquire: see what phase the sandbox is in, start it when it is stopped, wait until it is READY,
- * make sure in one exec that Home and Workspace are there and that shellctl answers, and reach
+/* Acquire: let an idle stop of ours in progress end, wake the sandbox (wake.c), make sure in one exec that Home and Workspace are there and that shellctl answers, and reach
  * shellctl through the tunnel once.
  *
  * A sandbox that was READY from the start must prove its life within the validation deadline; one
@@ -28,33 +27,25 @@ struct openshell_acquire {
     struct plane **ret;
     struct sandbox_use *use;
     struct openshell_plane *plane;
-    struct sandbox_view view;
+    struct wake wake;
+    struct sandbox_view view; /* of the stop that undoes a start */
     struct exec_result exec;
     int tries;
-    bool started;
 };
 
 enum acquire_state {
     ACQUIRE_START,
-    ACQUIRE_GETTING,
-    ACQUIRE_STARTING,
-    ACQUIRE_PAUSING,
-    ACQUIRE_WAITING,
+    ACQUIRE_SETTLING,
+    ACQUIRE_WAKING,
     ACQUIRE_BOOTSTRAPPING,
     ACQUIRE_RETRYING,
     ACQUIRE_PROBING,
     ACQUIRE_PROBE_PAUSING,
     ACQUIRE_STOPPING,
 };
-static const char *const acquire_states[] = {
-    "start",         "getting",  "starting", "pausing",       "waiting",
-    "bootstrapping", "retrying", "probing",  "probe_pausing", "stopping"};
-
-static bool phase_is_down(int phase)
-{
-    return phase == OPENSHELL__SANDBOX_PHASE__PHASE_STOPPED ||
-           phase == OPENSHELL__SANDBOX_PHASE__PHASE_STOPPING;
-}
+static const char *const acquire_states[] = {"start",         "settling", "waking",
+                                             "bootstrapping", "retrying", "probing",
+                                             "probe_pausing", "stopping"};
 
 /* The exec was refused because READY did not last, or another gateway replica holds the session:
  * waiting again, on another connection, can help. The command has not run. */
@@ -92,11 +83,11 @@ static void acquire_open_plane(struct openshell_acquire *a)
     struct openshell_plane *p = xcalloc(1, sizeof(*p));
 
     if (use->tunnel == NULL) {
-        use->tunnel = tunnel_new(b->base.loop, &b->rpc, a->name, a->view.id, b->shellctl_port);
+        use->tunnel = tunnel_new(b->base.loop, &b->rpc, a->name, a->wake.view.id, b->shellctl_port);
     } else {
         tunnel_hold(use->tunnel);
-        if (a->started)
-            tunnel_reset(use->tunnel, a->view.id);
+        if (a->wake.started)
+            tunnel_reset(use->tunnel, a->wake.view.id);
     }
     use->planes++;
     p->use = use;
@@ -131,7 +122,7 @@ static void acquire_judge(struct openshell_acquire *a)
 
 static bool acquire_should_stop(const struct openshell_acquire *a)
 {
-    return a->started && a->use->planes == 0 && a->use->acquiring == 1;
+    return a->wake.started && a->use->planes == 0 && a->use->acquiring == 1;
 }
 
 static void acquire_close_plane(struct openshell_acquire *a)
@@ -151,25 +142,14 @@ static enum op_poll acquire_step(struct op *op)
     case ACQUIRE_START:
         a->use = openshell_use_of(b, a->name);
         a->use->acquiring++;
-        AWAIT(op, ACQUIRE_GETTING, rpc_get(&b->rpc, op, a->name, &a->view));
-        while (phase_is_down(a->view.phase)) {
-            a->started = true;
-            AWAIT_ANY(op, ACQUIRE_STARTING, rpc_start(&b->rpc, op, a->name, &a->view));
-            if (op_last_failed(op) && !rpc_is(op_last(op), GRPC_FAILED_PRECONDITION) &&
-                !rpc_is(op_last(op), GRPC_ABORTED)) {
-                op_fail_with(op, op_last(op));
-                goto undo;
-            }
-            if (op_last_failed(op)) /* still stopping, or somebody else was quicker */
-                AWAIT(op, ACQUIRE_PAUSING, op_sleep(op, RETRY_MS));
-        }
-        if (a->view.phase == OPENSHELL__SANDBOX_PHASE__PHASE_READY)
-            op_set_deadline_ms(op, b->validation_timeout_ms, "validating the sandbox");
+        if (a->use->stopping != NULL)
+            AWAIT(op, ACQUIRE_SETTLING, op_waitlist_wait(&a->use->stop_waiters, op));
         for (;;) {
-            AWAIT(op, ACQUIRE_WAITING,
-                  openshell_wait_ready(b, op, a->name, ERR_BINDING_ACQUIRE, &a->view));
+            AWAIT(op, ACQUIRE_WAKING, openshell_wake(b, op, a->name, &a->wake));
+            if (!a->wake.waited && a->tries == 0)
+                op_set_deadline_ms(op, b->validation_timeout_ms, "validating the sandbox");
             AWAIT_ANY(op, ACQUIRE_BOOTSTRAPPING,
-                      rpc_exec(&b->rpc, op, a->view.id,
+                      rpc_exec(&b->rpc, op, a->wake.view.id,
                                openshell_script_bootstrap(op->arena, &b->layout, b->shellctl_token,
                                                           b->shellctl_port),
                                b->exec_timeout_s, &a->exec));
@@ -227,7 +207,7 @@ static void acquire_fini(struct op *op)
     }
 }
 
-static const struct op_type acquire_type = {"openshell_acquire", acquire_states, 10, acquire_step,
+static const struct op_type acquire_type = {"openshell_acquire", acquire_states, 8, acquire_step,
                                             acquire_fini};
 
 void openshell_acquire(struct backend *b, struct op *op, const char *binding_ref,

@@ -17,6 +17,7 @@ struct sandbox_use {
     int acquiring;         /* acquires in progress */
     struct timer idle;
     struct op *stopping; /* its idle stop in progress, or NULL */
+    struct op_waitlist stop_waiters;
 };
 
 /** The driver's state; process-wide, on the heap. */
@@ -52,11 +53,23 @@ static inline struct openshell_backend *openshell_of(struct backend *b)
 
 /* ---- shared steps: each one wait -------------------------------------------------------------- */
 
-/** Wait until the sandbox is READY, within the ready timeout and the op's deadlines. A READY that
- * falls back to PROVISIONING later is the caller's to wait for again. ERROR and a record that
+/** Wait until the sandbox is READY, within the ready timeout and the op's deadlines; over, too, when it
+ * was stopped: look at ret->phase. A READY that falls back to PROVISIONING later is the caller's to wait
+ * for again. ERROR and a record that
  * vanishes fail with `code`, with the Ready condition's words. */
 void openshell_wait_ready(struct openshell_backend *b, struct op *op, const char *name,
                           enum err_code code, struct sandbox_view *ret);
+
+/** How a sandbox came to be READY. */
+struct wake {
+    struct sandbox_view view;
+    bool waited;  /* it was not READY at once */
+    bool started; /* by this attempt, or it may have been */
+};
+
+/** Start the sandbox if it is down and wait until it is READY; however often it is stopped meanwhile, within
+ * the ready timeout. NOT_FOUND comes as it is. `*ret` is added to, so that an attempt can wake again. */
+void openshell_wake(struct openshell_backend *b, struct op *op, const char *name, struct wake *ret);
 
 /** Wait until the name is free again (NOT_FOUND). */
 void openshell_wait_gone(struct openshell_backend *b, struct op *op, const char *name);

@@ -50,7 +50,8 @@ static void wait_judge(struct wait_phase *w)
         op_fail_with(op, &err);
         return;
     }
-    if (w->view.phase == OPENSHELL__SANDBOX_PHASE__PHASE_READY) {
+    if (w->view.phase == OPENSHELL__SANDBOX_PHASE__PHASE_READY ||
+        w->view.phase == OPENSHELL__SANDBOX_PHASE__PHASE_STOPPED) {
         *w->ret = w->view;
         w->settled = true;
     } else if (w->view.phase == OPENSHELL__SANDBOX_PHASE__PHASE_ERROR) {

@@ -55,6 +55,7 @@ static void on_stopped(struct op *op, void *ctx)
 
     (void)op;
     use->stopping = NULL;
+    op_waitlist_wake_all(&use->stop_waiters, NULL);
     if (use->planes == 0 && use->acquiring == 0)
         use_free(use);
 }
@@ -94,6 +95,7 @@ struct sandbox_use *openshell_use_of(struct openshell_backend *b, const char *na
     use->backend = b;
     use->name = xstrdup(name);
     timer_init(&use->idle, on_idle, use);
+    op_waitlist_init(&use->stop_waiters);
     list_push(&b->uses, &use->link);
     return use;
 }

@@ -1,0 +1,128 @@
+"""Public failures of sandbox brokers, over the fake OpenShell gateway; each test names its case."""
+
+import concurrent.futures
+import time
+
+import pytest
+
+from harness import wait_until
+from test_openshell import (
+    PROVISIONING, READY, STOPPED, acquire, code, create, destroy, front, gateway, leased, made,
+    name_of, pytestmark, release, run,
+)  # fmt: skip
+
+__all__ = ["front", "gateway", "pytestmark"]
+
+
+def stops(gateway) -> int:
+    return gateway.calls("StopSandbox")
+
+
+# A03
+def test_never_ready_and_the_clean_up_fails_too(server, gateway):
+    front = server(
+        settings={
+            **gateway.settings,
+            "DIFY_AGENT_OPENSHELL_READY_TIMEOUT_SECONDS": "1",
+            "BINDERY_GC_INTERVAL_SECONDS": "1",
+        }
+    )
+    gateway.set(ready_delay=60)
+    gateway.fault({"method": "DeleteSandbox", "fault": "status", "code": "UNAVAILABLE", "times": 2})
+    answer = create(front)
+    assert answer.status_code == 504 and "READY" in answer.json()["detail"]["message"]
+    polls = gateway.calls("GetSandbox")
+    wait_until(lambda: not gateway.sandboxes, 60, "the collector's delete")
+    wait_until(lambda: not front.http.get("/v1/orphans").json()["orphans"], 30, "the row's end")
+    assert gateway.calls("DeleteSandbox") >= 3
+    assert gateway.calls("GetSandbox") <= polls + 5, "nobody goes on asking whether it is ready"
+
+
+# A19: a live lease beats the idle stop, whatever it does or does not do
+def test_idle_stop_never_stops_what_is_leased(server, gateway):
+    front = server(settings={**gateway.settings, "BINDERY_OPENSHELL_IDLE_STOP_SECONDS": "0.5"})
+    refs = made(front)
+    before = stops(gateway)
+    lease = leased(front, refs)
+    assert run(front, lease, "sleep 2; echo done")["output"].strip() == "done"
+    time.sleep(1)  # a lease without calls is one as well
+    assert stops(gateway) == before and gateway.sandboxes[refs["binding_ref"]]["phase"] == READY
+    release(front, lease)
+    wait_until(lambda: gateway.sandboxes[refs["binding_ref"]]["phase"] == STOPPED, 20, "the idle stop")
+    assert stops(gateway) == before + 1
+    lease = leased(front, refs)
+    assert run(front, lease, "echo again")["output"].strip() == "again"
+    release(front, lease)
+
+
+# A19: releases and acquires around the limit
+def test_idle_stop_races_with_acquires_and_no_lease_dies(server, gateway):
+    front = server(settings={**gateway.settings, "BINDERY_OPENSHELL_IDLE_STOP_SECONDS": "0.05"})
+    refs = [made(front, binding_id=f"b{number}", workspace_id=f"w{number}") for number in range(6)]
+
+    def turns(number: int) -> None:
+        for turn in range(6):
+            lease = leased(front, refs[number])
+            assert run(front, lease, f"echo {turn}")["output"].strip() == str(turn)
+            release(front, lease)
+            time.sleep(0.05 * (turn % 3))
+
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        list(pool.map(turns, range(6)))
+
+
+# A20: what runs in the sandbox keeps nothing awake
+def test_the_guest_does_not_keep_itself_alive(server, gateway):
+    front = server(settings={**gateway.settings, "BINDERY_OPENSHELL_IDLE_STOP_SECONDS": "0.5"})
+    refs = made(front)
+    lease = leased(front, refs)
+    run(front, lease, "setsid sh -c 'while :; do date; sleep 0.1; done' >/dev/null 2>&1 &")
+    release(front, lease)
+    wait_until(lambda: gateway.sandboxes[refs["binding_ref"]]["phase"] == STOPPED, 20, "the idle stop")
+
+
+# A24
+@pytest.mark.parametrize("method", ["CreateSshSession", "ExecSandbox", "ForwardTcp"])
+def test_a_late_failure_of_one_acquire_leaves_the_others_lease(front, gateway, method):
+    refs = made(front)
+    lease = leased(front, refs)
+    before = stops(gateway)
+    rule = {"method": method, "fault": "status", "code": "INTERNAL", "times": -1}
+    if method == "CreateSshSession":
+        gateway.control.post("/cut", json={})  # the next streams need new ones
+    gateway.fault(rule)
+    acquire(front, refs)
+    gateway.fault()
+    assert stops(gateway) == before
+    assert run(front, lease, "echo alive")["output"].strip() == "alive"
+    release(front, lease)
+
+
+# A61: the replica that was reached does not hold the sandbox
+def test_unavailable_is_tried_again_within_the_callers_time(front, gateway):
+    refs = made(front)
+    for method in ("ExecSandbox", "ForwardTcp"):
+        gateway.fault({"method": method, "fault": "status", "code": "UNAVAILABLE", "times": 1,
+                       "message": "supervisor session not connected"})  # fmt: skip
+        release(front, leased(front, refs))
+    gateway.fault({"method": "CreateSandbox", "fault": "status", "code": "UNAVAILABLE", "times": 1})
+    create(front, binding_id="b2", workspace_id="w2")
+    assert sum(name == name_of("b2") for name in gateway.sandboxes) <= 1
+    gateway.fault({"method": "ExecSandbox", "fault": "status", "code": "UNAVAILABLE", "times": -1})
+    answer = acquire(front, refs)
+    gateway.fault()
+    assert answer.status_code in (502, 503, 504) and code(answer) != "binding_lost"
+    release(front, leased(front, refs))
+
+
+# A16, a hundred times: what the probe decides, not the phase
+def test_ready_without_a_working_sandbox_is_an_error_each_time(front, gateway):
+    refs = made(front)
+    gateway.fault({"method": "ExecSandbox", "fault": "status", "code": "INTERNAL", "times": -1})
+    codes = {code(acquire(front, refs)) for _ in range(100)}
+    gateway.fault()
+    assert codes == {"binding_acquire_failed"}
+    assert gateway.state()["sessions"] == 0
+    release(front, leased(front, refs))
+    assert gateway.sandboxes[refs["binding_ref"]]["phase"] in (READY, PROVISIONING)
+    assert destroy(front, refs).status_code == 204
