@@ -25,7 +25,7 @@ from gateway import FakeGateway  # noqa: E402
 def rows(http, path: str, key: str) -> list[dict]:
     found, cursor = [], None
     while True:
-        page = http.get(path, params={"limit": 200, **({"cursor": cursor} if cursor else {})})
+        page = http.get(path, params={"limit": 200, **({"after": cursor} if cursor else {})})
         page.raise_for_status()
         found += page.json()[key]
         cursor = page.json()["next"]
