@@ -7,7 +7,8 @@ serve`; without it jobs are canned. Control routes, never subject to faults:
 
     PUT    /__fake/faults        [rule, …]                 see faults.py
     PUT    /__fake/random        {"probability": 0.01}     every fault, each with this probability
-    GET    /__fake/sandboxes     {"alive": [id, …], "created_total": n, "jobs": n}
+    GET    /__fake/sandboxes     {"alive": [id, …], "created_total": n, "jobs": n,
+                                   "unanswered": ids whose create's answer was spoiled}
     DELETE /__fake/sandboxes/ID  the sandbox expires (its next use is answered sandbox_expired)
     GET    /__fake/log           [{"method", "path", "headers", "body"}, …] and forgets it
     PUT    /__fake/token         {"token": "…"}            rotate the key
@@ -69,7 +70,10 @@ class Gateway:
         if rule is None:
             return await self.handle(request)
         if rule.when == "after":
-            return await spoil(connection, rule, await self.handle(request))
+            answer = await self.handle(request)
+            if request.path == "/v1/sandboxes" and answer.status == 201:
+                self.sandboxes.unanswered.add(json.loads(answer.body)["sandboxId"])
+            return await spoil(connection, rule, answer)
         spoilt = await spoil(connection, rule, None)
         if spoilt is None and rule.fault == "delay":
             return await self.handle(request)
@@ -148,6 +152,7 @@ class Gateway:
             alive = self.sandboxes.alive
             jobs = sum(len(sandbox.jobs) for sandbox in alive.values())
             answer = {"alive": list(alive), "created_total": self.sandboxes.created_total, "jobs": jobs}
+            answer["unanswered"] = list(self.sandboxes.unanswered)
             answer["connections"] = self.open_connections
             answer["snapshots"] = list(self.sandboxes.snapshots)
             return Response.json(200, answer)

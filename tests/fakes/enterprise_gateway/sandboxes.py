@@ -41,6 +41,7 @@ class Sandboxes:
         self.expired: set[str] = set()
         self.snapshots: dict[str, str] = {}
         self.created_total = 0
+        self.unanswered: set[str] = set()
 
     async def create(self, tenant_id: str, snapshot_ref: str | None) -> Sandbox:
         sandbox = Sandbox("sb-" + uuid.uuid4().hex, tenant_id, snapshot_ref=snapshot_ref)
