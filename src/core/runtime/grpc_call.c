@@ -248,6 +248,8 @@ static void on_data(void *ctx, const void *data, size_t len)
     struct grpc_call *call = ctx;
     const uint8_t *bytes = data;
 
+    if (!call->is_grpc || call->http_status != 200) /* some proxy's page: its status tells */
+        return;
     while (len > 0 && !call->over) {
         size_t used;
         if (call->partial.len > 0 || len < GRPC_PREFIX_BYTES ||
