@@ -12,7 +12,8 @@
 #include <sys/socket.h>
 
 enum {
-    EXTENSION_MS = 50,     /* of a deadline, to read what had come before it */
+    EXTENSION_MS = 50, /* of a deadline, to read what had come before it */
+    WRITE_MAX = 256 << 10,
     DISCARD_MAX = 65536,   /* body bytes thrown away to keep a connection */
     LINGER_MS = 3000,      /* time for a refused client to read its answer, */
     LINGER_MAX = 64 << 20, /* and what it may go on sending meanwhile */
@@ -410,6 +411,7 @@ void gate_open(struct gate *g, struct http_server *server, struct loop *loop,
     bufferevent_getcb(bev, &g->htp_read, &g->htp_write, &htp_event, &g->htp_ctx);
     bufferevent_setcb(bev, on_read, on_write, on_event, g);
     bufferevent_disable(bev, EV_WRITE);
+    bufferevent_set_max_single_write(bev, WRITE_MAX); /* 16 KiB a turn otherwise */
     bufferevent_set_timeouts(bev, NULL, &stall);
     gate_set_deadline(g, DEADLINE_HEAD, options->header_timeout_ms);
 }

@@ -15,6 +15,8 @@
 #include <sys/socket.h>
 
 enum {
+    READ_BYTES = 128 << 10,
+    READS_A_TURN = 4,          /* other connections want their turn too */
     PEER_STREAMS_UNSAID = 100, /* RFC 9113 section 6.5.2: no limit unless said; ours until then */
 };
 
@@ -50,6 +52,30 @@ static void session_flush(void *ctx)
         session_fail(s, ERR_UPSTREAM_LOST, "the peer ended the connection");
 }
 
+/* False when the peer broke the protocol: then the session has failed. */
+static bool session_take(struct h2_session *s, const uint8_t *bytes, size_t len)
+{
+    ssize_t used = nghttp2_session_mem_recv(s->ng, bytes, len);
+
+    if (used < 0)
+        session_fail(s, ERR_UPSTREAM_PROTOCOL, nghttp2_strerror((int)used));
+    return used >= 0;
+}
+
+/* What more the socket has, past the bufferevent: that reads 4 KiB a turn (libevent 2.1). An end or an
+ * error is left to it. */
+static void session_read_on(struct h2_session *s)
+{
+    static uint8_t bytes[READ_BYTES]; /* nothing of it outlives a round */
+    ssize_t len = READ_BYTES;
+
+    for (int i = 0; i < READS_A_TURN && len == READ_BYTES && !s->closed; i++) {
+        len = recv(bufferevent_getfd(s->bev), bytes, sizeof(bytes), MSG_DONTWAIT);
+        if (len <= 0 || !session_take(s, bytes, (size_t)len))
+            return;
+    }
+}
+
 static void on_readable(struct bufferevent *bev, void *ctx)
 {
     struct h2_session *s = ctx;
@@ -59,14 +85,12 @@ static void on_readable(struct bufferevent *bev, void *ctx)
     loop_touch(s->loop);
     s->heard = true;
     while (!s->closed && (len = evbuffer_get_contiguous_space(input)) > 0) {
-        ssize_t used =
-            nghttp2_session_mem_recv(s->ng, evbuffer_pullup(input, (ev_ssize_t)len), len);
-        if (used < 0) {
-            session_fail(s, ERR_UPSTREAM_PROTOCOL, nghttp2_strerror((int)used));
+        if (!session_take(s, evbuffer_pullup(input, (ev_ssize_t)len), len))
             return;
-        }
-        evbuffer_drain(input, (size_t)used);
+        evbuffer_drain(input, len);
     }
+    if (!s->closed && s->ssl == NULL)
+        session_read_on(s);
     if (!s->closed)
         loop_post(s->loop, &s->flush);
 }
@@ -191,6 +215,7 @@ struct h2_session *h2_session_new(struct loop *loop, const struct h2_options *op
         bufferevent_openssl_set_allow_dirty_shutdown(s->bev, 1);
     bufferevent_setcb(s->bev, on_readable, on_drained, on_event, s);
     bufferevent_setwatermark(s->bev, EV_WRITE, H2_OUTPUT_LOW, 0);
+    bufferevent_set_max_single_write(s->bev, H2_OUTPUT_HIGH); /* 16 KiB a turn otherwise */
     bufferevent_enable(s->bev, EV_READ | EV_WRITE);
     timer_set_ms(loop, &s->connecting, options->connect_timeout_ms);
     bufferevent_socket_connect_hostname(s->bev, options->dns, AF_UNSPEC, options->host,
