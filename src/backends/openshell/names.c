@@ -94,21 +94,19 @@ static int mount_len(const char *mount)
 const char *name_snapshot_dir(struct arena *arena, const char *mount, const char *snapshot_ref,
                               const char **ret_root, struct error *err)
 {
-    const char *split = strstr(snapshot_ref, "--");
+    static const char between[] = "--home-";
+    const char *id = snapshot_ref + NAME_DIGEST_CHARS + sizeof(between) - 1;
     char *tenant;
 
-    if (split == NULL || split == snapshot_ref || !quote_is_safe_part(split + 2) ||
-        strncmp(split + 2, "home-", 5) != 0) {
+    if (strspn(snapshot_ref, "0123456789abcdef") != NAME_DIGEST_CHARS ||
+        strncmp(snapshot_ref + NAME_DIGEST_CHARS, between, sizeof(between) - 1) != 0 ||
+        !quote_is_safe_part(id)) {
         error_set(err, ERR_INVALID_REF, "not a home snapshot reference of OpenShell");
         return NULL;
     }
-    tenant = arena_memdup(arena, snapshot_ref, (size_t)(split - snapshot_ref));
-    if (!quote_is_safe_part(tenant)) {
-        error_set(err, ERR_INVALID_REF, "not a home snapshot reference of OpenShell");
-        return NULL;
-    }
+    tenant = arena_memdup(arena, snapshot_ref, NAME_DIGEST_CHARS);
     *ret_root = arena_printf(arena, "%.*s/home-snapshots/%s", mount_len(mount), mount, tenant);
-    return arena_printf(arena, "%s/%s", *ret_root, split + 2);
+    return arena_printf(arena, "%s/home-%s", *ret_root, id);
 }
 
 const char *name_tenant_root(struct arena *arena, const char *mount, const char *tenant_id)
