@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 import httpx
+import openshell
+
+from harness import wait_until
 
 FAKES = Path(__file__).resolve().parents[1] / "fakes"
 SHELLCTL_TOKEN = "shellctl-token-of-the-tests"
@@ -14,6 +17,9 @@ SHELLCTL_TOKEN = "shellctl-token-of-the-tests"
 
 class FakeOpenShell:
     """One fake gateway process. Use as a context manager."""
+
+    workspace = "default"
+    python = sys.executable  # of the sandboxes
 
     def __init__(self, bindery: Path, *options: str):
         self._process = subprocess.Popen(
@@ -75,6 +81,12 @@ class FakeOpenShell:
 
     def state(self) -> dict:
         return self.control.get("/state").raise_for_status().json()
+
+    def client(self) -> openshell.SandboxClient:
+        return openshell.SandboxClient(self.endpoint)
+
+    def check_sessions_ended(self) -> None:
+        wait_until(lambda: self.state()["sessions"] == 0, 5, "sessions revoked")
 
     @property
     def sandboxes(self) -> dict:

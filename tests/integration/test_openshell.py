@@ -3,19 +3,14 @@ sandboxes are namespaces with a real shell and a real shellctl in them."""
 
 import concurrent.futures
 import hashlib
-import os
 import re
-import shutil
 
 import pytest
 
-from harness import wait_until
-from openshell_fake import FakeOpenShell, SHELLCTL_TOKEN
+from openshell_fake import SHELLCTL_TOKEN
+from openshell_given import PATIENCE, available, open_gateway, wait_until
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("bwrap") or not shutil.which("nsenter"),
-    reason="the fake gateway's sandboxes need root, bubblewrap and nsenter",
-)
+pytestmark = available
 
 READY, PROVISIONING, STOPPED = 2, 1, 7
 SPEC = {"tenant_id": "t1", "agent_id": "a1", "binding_id": "b1", "workspace_id": "w1"}
@@ -23,13 +18,15 @@ SPEC = {"tenant_id": "t1", "agent_id": "a1", "binding_id": "b1", "workspace_id":
 
 @pytest.fixture
 def gateway(bindery):
-    with FakeOpenShell(bindery) as one:
+    with open_gateway(bindery) as one:
         yield one
 
 
 @pytest.fixture
 def front(server, gateway):
-    return server(settings=gateway.settings)
+    one = server(settings=gateway.settings)
+    one.http.timeout = 30 * PATIENCE
+    return one
 
 
 def name_of(binding_id: str) -> str:
@@ -88,7 +85,7 @@ def test_the_whole_life(front, gateway):
     run(front, lease, "echo kept > note; echo $HOME")
     release(front, lease)
     assert gateway.sandboxes[refs["binding_ref"]]["phase"] == READY, "release stops nothing"
-    wait_until(lambda: gateway.state()["sessions"] == 0, 5, "sessions revoked")
+    gateway.check_sessions_ended()
     lease = leased(front, refs)
     assert run(front, lease, "cat note")["output"].strip() == "kept"
     release(front, lease)
@@ -353,7 +350,7 @@ def test_an_answer_over_a_broken_tunnel_says_why(front, gateway):
 
 
 def test_an_unsupported_version_is_refused_with_words(server, bindery):
-    with FakeOpenShell(bindery, "--version", "0.1.2") as gateway:
+    with open_gateway(bindery, "--version", "0.1.2") as gateway:
         front = server(settings=gateway.settings, ready=False)
         wait_until(lambda: "0.1.2" in front.output(), 10, "the version was read")
         unready = front.http.get("/readyz")
@@ -361,7 +358,7 @@ def test_an_unsupported_version_is_refused_with_words(server, bindery):
 
 
 def test_a_bearer_is_sent_and_a_wrong_one_shows(server, bindery):
-    with FakeOpenShell(bindery, "--bearer", "right-token") as gateway:
+    with open_gateway(bindery, "--bearer", "right-token") as gateway:
         settings = {**gateway.settings, "DIFY_AGENT_OPENSHELL_BEARER_TOKEN": "right-token"}
         front = server(settings=settings)
         release(front, leased(front, made(front)))

@@ -4,10 +4,7 @@ does, so that what the backend is tested against is not our own idea of it."""
 
 import itertools
 import json
-import os
 import secrets
-import shutil
-import sys
 import threading
 
 import grpc
@@ -15,16 +12,12 @@ import openshell
 import pytest
 from openshell._proto import openshell_pb2 as pb
 
-from harness import wait_until
-from openshell_fake import FakeOpenShell
+from openshell_given import available, given, open_gateway, wait_until
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("bwrap") or not shutil.which("nsenter"),
-    reason="the fake gateway's sandboxes need root, bubblewrap and nsenter",
-)
+pytestmark = available
 
 Code = grpc.StatusCode
-WORKSPACE = "default"
+WORKSPACE = given("WORKSPACE", "default")
 PROVISIONING, READY, ERROR, DELETING, STOPPED = 1, 2, 3, 4, 7
 serial = itertools.count()
 # answers each connection with its own bytes in upper case, and ends when the peer does
@@ -43,24 +36,31 @@ while True:
 
 @pytest.fixture(scope="module")
 def gateway(bindery):
-    with FakeOpenShell(bindery) as one:
+    with open_gateway(bindery) as one:
         yield one
 
 
 @pytest.fixture(scope="module")
 def client(gateway):
-    with openshell.SandboxClient(gateway.endpoint) as one:
+    with gateway.client() as one:
         yield one
 
 
 @pytest.fixture
 def settings_restored(gateway):
-    yield gateway.set
-    gateway.set(ready_delay=0.1, session_ttl=86400, deleting=0, bearer="")
+    """The fake's settings; a test that changes them is skipped elsewhere."""
+    change = gateway.set
+    yield change
+    change(ready_delay=0.1, session_ttl=86400, deleting=0, bearer="")
 
 
 def fresh_name() -> str:
     return f"sdk-{next(serial)}-{secrets.token_hex(3)}"
+
+
+def record(client, box) -> pb.Sandbox:
+    request = pb.GetSandboxRequest(name=box.name, workspace=WORKSPACE)
+    return client._stub.GetSandbox(request, timeout=30).sandbox
 
 
 def watch(client, box, **flags):
@@ -150,9 +150,9 @@ def session(client, box) -> str:
 
 
 @pytest.fixture
-def echo(client, box):
+def echo(client, box, gateway):
     """The box with a server on port 7700 in it."""
-    script = f"setsid {sys.executable} -c '{ECHO}' >/tmp/up 2>&1 </dev/null & " + (
+    script = f"setsid {gateway.python} -c '{ECHO}' >/tmp/up 2>&1 </dev/null & " + (
         "while ! grep -q up /tmp/up; do sleep 0.05; done"
     )
     assert client.exec(box.id, ["/bin/sh", "-c", script]).exit_code == 0
@@ -313,7 +313,7 @@ def test_a_bearer_is_demanded_of_all_but_health(gateway, settings_restored):
 
 def test_stop_and_start_keep_the_record_and_the_files(client, box):
     assert client.exec(box.id, ["/bin/sh", "-c", "echo kept > note"]).exit_code == 0
-    before = client._stub.GetSandbox(pb.GetSandboxRequest(name=box.name), timeout=30).sandbox
+    before = record(client, box)
     assert client.stop(box.name, workspace=WORKSPACE).phase == STOPPED
     assert client.stop(box.name, workspace=WORKSPACE).phase == STOPPED
     refused(Code.FAILED_PRECONDITION, client.exec, box.id, ["/bin/true"])
@@ -321,7 +321,7 @@ def test_stop_and_start_keep_the_record_and_the_files(client, box):
     assert client.wait_ready(box.name, workspace=WORKSPACE).id == box.id
     assert client.start(box.name, workspace=WORKSPACE).phase == READY
     assert client.exec(box.id, ["/bin/cat", "note"]).stdout == "kept\n"
-    after = client._stub.GetSandbox(pb.GetSandboxRequest(name=box.name), timeout=30).sandbox
+    after = record(client, box)
     assert after.status.main_process_instance_id != before.status.main_process_instance_id
     assert after.metadata.resource_version > before.metadata.resource_version
 
@@ -337,12 +337,13 @@ def test_error_is_final(client, gateway, box):
 
 
 def test_a_stop_goes_on_without_its_caller(client, box):
-    request = pb.StopSandboxRequest(name=box.name)
+    request = pb.StopSandboxRequest(name=box.name, workspace=WORKSPACE)
     client._stub.StopSandbox.future(request, timeout=30).cancel()
     client.stop(box.name, workspace=WORKSPACE)
     assert client.wait_stopped(box.name, workspace=WORKSPACE).phase == STOPPED
 
 
+@pytest.mark.skipif(bool(given("ENDPOINT")), reason="the SDK reads its gateway from a file")
 def test_the_sdks_own_context_manager(gateway, tmp_path, monkeypatch):
     folder = tmp_path / "openshell" / "gateways" / "tests"
     folder.mkdir(parents=True)
@@ -470,8 +471,8 @@ def test_exec_limits(client, box):
         refused(Code.INVALID_ARGUMENT, client.exec, box.id, command, **more)
 
 
-def test_exec_python_runs_a_function(client, box, monkeypatch):
-    monkeypatch.setattr("openshell.sandbox._SANDBOX_PYTHON_BIN", sys.executable)
+def test_exec_python_runs_a_function(client, box, gateway, monkeypatch):
+    monkeypatch.setattr("openshell.sandbox._SANDBOX_PYTHON_BIN", gateway.python)
     result = client.exec_python(box.id, lambda a, b: a * b, args=(6,), kwargs={"b": 7})
     assert result == openshell.ExecResult(0, "42\n", "")
 
@@ -523,7 +524,7 @@ def test_interactive_exec_loses_the_status_at_half_close(client, box):
 def test_sessions_are_made_and_revoked(client, box):
     made = client._stub.CreateSshSession(pb.CreateSshSessionRequest(sandbox_id=box.id), timeout=30)
     assert made.sandbox_id == box.id and len(made.token) == 36 and made.expires_at_ms > 0
-    assert made.gateway_scheme == "http" and 1 <= made.gateway_port <= 65535
+    assert made.gateway_scheme in ("http", "https") and 1 <= made.gateway_port <= 65535
     revoke = client._stub.RevokeSshSession
     for expected in (True, True):
         assert revoke(pb.RevokeSshSessionRequest(token=made.token), timeout=30).revoked is expected
@@ -543,8 +544,8 @@ def test_a_forward_carries_bytes_both_ways(client, echo):
     assert forward.call.code() == Code.OK
 
 
-def test_the_targets_end_is_not_passed_on_before_ours(client, echo):
-    script = f"{sys.executable} -c 'import socket as s; o=s.create_server((\"127.0.0.1\", 7701))\n" + (
+def test_the_targets_end_is_not_passed_on_before_ours(client, echo, gateway):
+    script = f"{gateway.python} -c 'import socket as s; o=s.create_server((\"127.0.0.1\", 7701))\n" + (
         "print(1, flush=True); o.accept()[0].sendall(b\"bye\")'"
     )
     command = ["/bin/sh", "-c", f"setsid {script} >/tmp/u2 2>&1 </dev/null & sleep 1"]

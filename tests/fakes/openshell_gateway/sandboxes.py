@@ -218,7 +218,11 @@ class Boxes:
         for token in [t for t, s in self.sessions.items() if s.sandbox_id == box.id]:
             del self.sessions[token]
         if box.holder and box.holder.returncode is None:
-            box.holder.kill()
+            # the namespace's first process too: bubblewrap binds it to its own end only after `up`
+            with contextlib.suppress(ProcessLookupError):
+                if box.pid:
+                    os.kill(box.pid, signal.SIGKILL)
+                box.holder.kill()
             await box.holder.wait()
         box.holder, box.pid = None, 0
 
