@@ -126,3 +126,41 @@ def test_ready_without_a_working_sandbox_is_an_error_each_time(front, gateway):
     release(front, leased(front, refs))
     assert gateway.sandboxes[refs["binding_ref"]]["phase"] in (READY, PROVISIONING)
     assert destroy(front, refs).status_code == 204
+
+
+# A18: the sandbox dies under its lease; the other one's goes on
+def test_a_sandbox_that_dies_while_leased_is_lost_and_alone(front, gateway):
+    refs, other = made(front), made(front, binding_id="b2", workspace_id="w2")
+    lease, others = leased(front, refs), leased(front, other)
+    gateway.vanish(refs["binding_ref"])
+    answer = front.http.post(f"/v1/leases/{lease}/commands", json={"script": "echo"})
+    assert (answer.status_code, code(answer)) in {(404, "binding_lost"), (502, "binding_unavailable")}
+    again = acquire(front, refs)
+    assert (again.status_code, code(again)) == (404, "binding_lost")
+    assert run(front, others, "echo alive")["output"].strip() == "alive"
+    assert list(gateway.sandboxes) == [other["binding_ref"]], "and is not made again"
+    release(front, lease)
+    release(front, others)
+
+
+# A48: the environment's proxies are for others
+def test_the_environments_proxy_is_not_asked(server, gateway):
+    dead = "http://127.0.0.1:9"
+    names = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "ALL_PROXY", "grpc_proxy")
+    front = server(settings={**gateway.settings, **dict.fromkeys(names, dead)})
+    refs = made(front)
+    lease = leased(front, refs)
+    assert run(front, lease, "echo through")["output"].strip() == "through"
+    release(front, lease)
+
+
+# A36: what a list leaves out for now is not lost
+def test_a_list_without_it_loses_no_binding(server, gateway):
+    front = server(settings={**gateway.settings, "BINDERY_RECONCILE_INTERVAL_SECONDS": "0.3",
+                             "BINDERY_RECONCILE_GRACE_SECONDS": "0.3", "BINDERY_RECONCILE": "destroy"})  # fmt: skip
+    refs = made(front)
+    gateway.fault({"method": "ListSandboxes", "fault": "status", "code": "UNAVAILABLE", "times": 3})
+    before = gateway.calls("ListSandboxes")
+    wait_until(lambda: gateway.calls("ListSandboxes") >= before + 6, 30, "some reconciliations")
+    assert list(gateway.sandboxes) == [refs["binding_ref"]]
+    release(front, leased(front, refs))
