@@ -164,3 +164,15 @@ def test_a_list_without_it_loses_no_binding(server, gateway):
     wait_until(lambda: gateway.calls("ListSandboxes") >= before + 6, 30, "some reconciliations")
     assert list(gateway.sandboxes) == [refs["binding_ref"]]
     release(front, leased(front, refs))
+
+
+# A26: both ends close their side of a tunnel in their own time; nothing that is on its way is lost
+def test_a_slow_large_answer_through_the_tunnel_arrives_whole(front, gateway):
+    refs = made(front)
+    lease = leased(front, refs)
+    script = "for i in 1 2 3 4 5 6 7 8; do head -c 131072 /dev/zero | tr '\\0' x; sleep 0.2; done"
+    for _ in range(3):
+        result = run(front, lease, script, max_output_bytes=2 << 20, timeout_seconds=60)
+        assert len(result["output"]) == 1 << 20 and not result["truncated"]
+    release(front, lease)
+    wait_until(lambda: gateway.sandboxes[refs["binding_ref"]]["forwards"] == 0, 10, "no stream is left")
