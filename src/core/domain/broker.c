@@ -137,6 +137,16 @@ bool broker_check_snapshot_ref(struct broker *b, const char *ref, struct error *
             b->backend->ops->check_snapshot_ref(b->backend, ref, err));
 }
 
+bool broker_has_room(struct broker *b, struct op *op)
+{
+    struct error err;
+
+    if (lease_table_check_room(b->leases, &err))
+        return true;
+    op_fail_with(op, &err);
+    return false;
+}
+
 void broker_wrap_error(struct error *err, enum err_code code)
 {
     switch ((int)err->code) {

@@ -50,7 +50,7 @@ static enum op_poll acquire_step(struct op *op)
     switch ((enum acquire_state)op->state) {
     case ACQUIRE_START:
         AWAIT(op, ACQUIRE_OPENING, broker_plane_open(b, op, t->binding_ref, &t->plane));
-        if (!lease_table_check_room(b->leases, op_error_edit(op)))
+        if (!broker_has_room(b, op))
             goto undo;
         broker_describe_lease(b, op->arena, lease_add(b->leases, t->plane, t->ttl_ms), t->ret);
         if (b->observer.binding_used != NULL)

@@ -32,6 +32,9 @@ bool broker_check_id(const char *what, const char *id, struct error *err) MUST_C
 /** Give an inner error the code of the use case; what a caller can act on keeps its own. */
 void broker_wrap_error(struct error *err, enum err_code code);
 
+/** Whether one more lease fits; fails `op` when not. */
+bool broker_has_room(struct broker *broker, struct op *op);
+
 /** Open a validated plane of a binding (broker_plane.c): shared by all that acquire. */
 void broker_plane_open(struct broker *broker, struct op *op, const char *binding_ref,
                        struct plane **ret);

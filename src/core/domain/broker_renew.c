@@ -23,10 +23,13 @@ static void renew_claims(struct lease_renew *t)
 {
     struct broker *b = t->broker;
     struct op *op = &t->op;
+    struct error err;
 
     if (!lease_renewed_expiry(b->leases, t->ttl_ms, t->claims.hard_end_wall_ms,
-                              &t->claims.expires_wall_ms, op_error_edit(op)))
+                              &t->claims.expires_wall_ms, &err)) {
+        op_fail_with(op, &err);
         return;
+    }
     *t->ret = (struct lease_grant){
         .binding_ref = t->claims.binding_ref,
         .backend = b->backend->ops->name,

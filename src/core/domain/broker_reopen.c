@@ -77,7 +77,7 @@ static enum op_poll reopen_step(struct op *op)
         }
         AWAIT(op, REOPEN_OPENING,
               b->backend->ops->reopen(b->backend, op, t->claims->binding_ref, &t->plane));
-        if (settled(t, op) || !lease_table_check_room(b->leases, op_error_edit(op)))
+        if (settled(t, op) || !broker_has_room(b, op))
             goto undo;
         lease_adopt(b->leases, t->plane, t->claims);
         t->plane = NULL;
