@@ -462,3 +462,16 @@ def test_the_environments_proxy_is_not_asked(server, gateway):
     )
     refs = made(front)
     assert acquire(front, refs).status_code == 201
+
+
+# A15: how long we wait for an answer is nobody's lifetime
+def test_no_timeout_of_ours_reaches_the_gateway_as_a_lifetime(front, gateway):
+    refs = made(front)
+    lease = acquire(front, refs).json()
+    front.http.delete(f"/v1/leases/{lease['lease_id']}")
+    log = gateway.log()
+    created = next(e for e in log if e["method"] == "POST" and e["path"] == "/v1/sandboxes")
+    assert set(json.loads(created["body"])) == {"tenantId"}
+    for entry in log:
+        names = {name.lower() for name, _ in entry["headers"]}
+        assert not names & {"keep-alive", "timeout", "x-timeout", "grpc-timeout", "x-sandbox-timeout"}
