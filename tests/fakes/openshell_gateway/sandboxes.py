@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import struct
 import tempfile
 import termios
@@ -188,6 +189,8 @@ class Boxes:
         box.holder = await asyncio.create_subprocess_exec(
             *("bwrap", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev"),
             *("--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/home", "--bind", home, "/home/dify"),
+            # this Python runs in sandboxes as well, also where /tmp or /home holds it
+            *("--ro-bind", sys.prefix, sys.prefix),
             *("--tmpfs", "/mnt", "--bind", self.shared, "/mnt/dify-agent-shared"),
             *("--tmpfs", "/usr/local/bin", "--ro-bind", self.wrapper, "/usr/local/bin/shellctl"),
             *(
