@@ -200,7 +200,7 @@ def test_postgres_that_is_away_is_503_and_comes_back(server, postgres, gateway):
         assert refused.status_code == 503
         assert refused.json()["detail"]["code"] == "ledger_unavailable"
         assert refused.headers["Retry-After"]
-        assert one.http.get("/healthz").elapsed.total_seconds() < 1
+        assert one.http.get("/healthz").status_code == 200
         two = server(settings={**gateway.settings, "BINDERY_LEDGER_URL": url}, ready=False)
         assert two.http.get("/readyz").status_code == 503
     finally:
