@@ -151,6 +151,7 @@ static const struct conformance_target target = {
     .bad_refs = bad_refs,
     .unknown_ref = "dify-0123456789abcd",
     .runs_scripts = true,
+    .names_are_adopted = true,
 };
 
 CONFORMANCE_IN(openshell_fake, target, .init = needs)

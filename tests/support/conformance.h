@@ -42,8 +42,9 @@ struct conformance_target {
     const char *const *bad_refs;
     /** A ref of good form that nothing has been created for. */
     const char *unknown_ref;
-    bool runs_scripts;   /* run_command really runs a shell in the binding */
-    bool names_are_kept; /* a binding_id that exists is refused (else: it makes another) */
+    bool runs_scripts;      /* run_command really runs a shell in the binding */
+    bool names_are_kept;    /* a binding_id that exists is refused (else: it makes another) */
+    bool names_are_adopted; /* … or gives what exists, as it is */
 };
 
 #define CONFORMANCE_TEST(suite, target_, what)                                                     \

@@ -1,5 +1,5 @@
-/* Acquire: let an idle stop of ours in progress end, wake the sandbox (wake.c), make sure in one exec that Home and Workspace are there and that shellctl answers, and reach
- * shellctl through the tunnel once.
+/* Acquire: let an idle stop of ours in progress end, wake the sandbox (wake.c), make sure in one exec that
+ * Home and Workspace are there and that shellctl answers, and reach shellctl through the tunnel once.
  *
  * A sandbox that was READY from the start must prove its life within the validation deadline; one
  * that had to be started has the ready timeout and the exec timeout. READY can fall back to
@@ -145,7 +145,8 @@ static enum op_poll acquire_step(struct op *op)
         if (a->use->stopping != NULL)
             AWAIT(op, ACQUIRE_SETTLING, op_waitlist_wait(&a->use->stop_waiters, op));
         for (;;) {
-            AWAIT(op, ACQUIRE_WAKING, openshell_wake(b, op, a->name, &a->wake));
+            AWAIT(op, ACQUIRE_WAKING,
+                  openshell_wake(b, op, a->name, ERR_BINDING_ACQUIRE, &a->wake));
             if (!a->wake.waited && a->tries == 0)
                 op_set_deadline_ms(op, b->validation_timeout_ms, "validating the sandbox");
             AWAIT_ANY(op, ACQUIRE_BOOTSTRAPPING,

@@ -54,9 +54,8 @@ static inline struct openshell_backend *openshell_of(struct backend *b)
 /* ---- shared steps: each one wait -------------------------------------------------------------- */
 
 /** Wait until the sandbox is READY, within the ready timeout and the op's deadlines; over, too, when it
- * was stopped: look at ret->phase. A READY that falls back to PROVISIONING later is the caller's to wait
- * for again. ERROR and a record that
- * vanishes fail with `code`, with the Ready condition's words. */
+ * is STOPPED: look at ret->phase. A READY that falls back to PROVISIONING later is the caller's to wait
+ * for again. ERROR and a record that vanishes fail with `code`, with the Ready condition's words. */
 void openshell_wait_ready(struct openshell_backend *b, struct op *op, const char *name,
                           enum err_code code, struct sandbox_view *ret);
 
@@ -67,9 +66,11 @@ struct wake {
     bool started; /* by this attempt, or it may have been */
 };
 
-/** Start the sandbox if it is down and wait until it is READY; however often it is stopped meanwhile, within
- * the ready timeout. NOT_FOUND comes as it is. `*ret` is added to, so that an attempt can wake again. */
-void openshell_wake(struct openshell_backend *b, struct op *op, const char *name, struct wake *ret);
+/** Start the sandbox if it is down and wait until it is READY, however often it is stopped meanwhile,
+ * within the ready timeout; fails as openshell_wait_ready does, NOT_FOUND of the first look comes as it
+ * is. `*ret` is added to, so that an attempt can wake again. */
+void openshell_wake(struct openshell_backend *b, struct op *op, const char *name,
+                    enum err_code code, struct wake *ret);
 
 /** Wait until the name is free again (NOT_FOUND). */
 void openshell_wait_gone(struct openshell_backend *b, struct op *op, const char *name);

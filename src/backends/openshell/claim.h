@@ -10,7 +10,7 @@ struct claim {
     const struct binding_spec *spec;
     const Openshell__CreateSandboxRequest *request; /* in */
     struct sandbox_view view;                       /* out */
-    bool won;                                       /* out: the name is held for this binding */
+    bool won;     /* out: the name is held for this binding, also when op was cancelled then */
     bool adopted; /* out: it existed, healthy, of this binding: do not clear it */
 };
 

@@ -1,4 +1,5 @@
-/* Create: claim the name, wait until the sandbox is READY, lay out Home and Workspace, stop it.
+/* Create: claim the name, wait until the sandbox is READY (one that was adopted may have to be started),
+ * lay out Home and Workspace, stop it.
  *
  * Any failure, deadline or cancellation after the claim deletes the sandbox again, unless it was
  * adopted: then it was there before and stays. A deletion that fails is recorded as an orphan. */
@@ -18,6 +19,7 @@ struct openshell_create {
     char digest[NAME_DIGEST_CHARS + 1];
     const char *tenant_root, *snapshot_dir;
     struct sandbox_view view;
+    struct wake wake;
     struct exec_result exec;
 };
 
@@ -25,11 +27,12 @@ enum create_state {
     CREATE_START,
     CREATE_CLAIMING,
     CREATE_WAITING,
+    CREATE_WAKING,
     CREATE_LAYING_OUT,
     CREATE_STOPPING,
     CREATE_DELETING,
 };
-static const char *const create_states[] = {"start",      "claiming", "waiting",
+static const char *const create_states[] = {"start",      "claiming", "waiting", "waking",
                                             "laying_out", "stopping", "deleting"};
 
 static bool create_check(struct openshell_create *c)
@@ -96,6 +99,11 @@ static enum op_poll create_step(struct op *op)
         AWAIT(op, CREATE_CLAIMING, create_claim(c));
         AWAIT(op, CREATE_WAITING,
               openshell_wait_ready(b, op, c->claim.name, ERR_BINDING_CREATE, &c->view));
+        if (c->view.phase != OPENSHELL__SANDBOX_PHASE__PHASE_READY) { /* adopted, and stopped */
+            AWAIT(op, CREATE_WAKING,
+                  openshell_wake(b, op, c->claim.name, ERR_BINDING_CREATE, &c->wake));
+            c->view = c->wake.view;
+        }
         AWAIT(op, CREATE_LAYING_OUT,
               rpc_exec(
                   &b->rpc, op, c->view.id,
@@ -115,8 +123,7 @@ static enum op_poll create_step(struct op *op)
         err = *op_error(op);
         rpc_judge(&err, ERR_BINDING_CREATE, ERR_BINDING_CREATE);
         *op_error_edit(op) = err;
-        if (!c->claim.won ||
-            c->claim.adopted) /* `won` also when the cancellation came right after */
+        if (!c->claim.won || c->claim.adopted)
             return OP_DONE;
         op_begin_undo(op, UNDO_BUDGET_MS);
         AWAIT_ANY(op, CREATE_DELETING, rpc_delete(&b->rpc, op, c->claim.name));
@@ -127,7 +134,7 @@ static enum op_poll create_step(struct op *op)
     unreachable_state(op);
 }
 
-static const struct op_type create_type = {"openshell_create", create_states, 6, create_step, NULL};
+static const struct op_type create_type = {"openshell_create", create_states, 7, create_step, NULL};
 
 void openshell_create_binding(struct backend *b, struct op *op, const struct binding_spec *spec,
                               struct binding *ret)

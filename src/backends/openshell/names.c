@@ -95,18 +95,18 @@ const char *name_snapshot_dir(struct arena *arena, const char *mount, const char
                               const char **ret_root, struct error *err)
 {
     static const char between[] = "--home-";
-    const char *id = snapshot_ref + NAME_DIGEST_CHARS + sizeof(between) - 1;
+    const size_t front = NAME_DIGEST_CHARS + sizeof(between) - 1;
     char *tenant;
 
     if (strspn(snapshot_ref, "0123456789abcdef") != NAME_DIGEST_CHARS ||
         strncmp(snapshot_ref + NAME_DIGEST_CHARS, between, sizeof(between) - 1) != 0 ||
-        !quote_is_safe_part(id)) {
+        !quote_is_safe_part(snapshot_ref + front)) {
         error_set(err, ERR_INVALID_REF, "not a home snapshot reference of OpenShell");
         return NULL;
     }
     tenant = arena_memdup(arena, snapshot_ref, NAME_DIGEST_CHARS);
     *ret_root = arena_printf(arena, "%.*s/home-snapshots/%s", mount_len(mount), mount, tenant);
-    return arena_printf(arena, "%s/home-%s", *ret_root, id);
+    return arena_printf(arena, "%s/home-%s", *ret_root, snapshot_ref + front);
 }
 
 const char *name_tenant_root(struct arena *arena, const char *mount, const char *tenant_id)

@@ -8,6 +8,7 @@ struct openshell_wake {
     struct op op;
     struct openshell_backend *backend;
     const char *name;
+    enum err_code code;
     struct wake *ret;
 };
 
@@ -43,7 +44,7 @@ static enum op_poll wake_step(struct op *op)
                     AWAIT(op, WAKE_PAUSING, op_sleep(op, RETRY_MS));
             }
             AWAIT(op, WAKE_WAITING,
-                  openshell_wait_ready(w->backend, op, w->name, ERR_BINDING_ACQUIRE, &ret->view));
+                  openshell_wait_ready(w->backend, op, w->name, w->code, &ret->view));
         }
     undo:
         return OP_DONE;
@@ -53,12 +54,14 @@ static enum op_poll wake_step(struct op *op)
 
 static const struct op_type wake_type = {"openshell_wake", wake_states, 5, wake_step, NULL};
 
-void openshell_wake(struct openshell_backend *b, struct op *op, const char *name, struct wake *ret)
+void openshell_wake(struct openshell_backend *b, struct op *op, const char *name,
+                    enum err_code code, struct wake *ret)
 {
     struct openshell_wake *w = OP_CHILD(op, &wake_type, openshell_wake);
 
     w->backend = b;
     w->name = name;
+    w->code = code;
     w->ret = ret;
     op_set_deadline_ms(&w->op, b->ready_timeout_ms, "waiting for the sandbox to become READY");
     op_await_child(op, &w->op);
