@@ -176,3 +176,27 @@ def test_a_slow_large_answer_through_the_tunnel_arrives_whole(front, gateway):
         assert len(result["output"]) == 1 << 20 and not result["truncated"]
     release(front, lease)
     wait_until(lambda: gateway.sandboxes[refs["binding_ref"]]["forwards"] == 0, 10, "no stream is left")
+
+
+# A55: told to stop, and then killed, while the gateway makes a sandbox
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
+def test_a_create_under_way_at_the_end_is_settled_by_the_next_start(server, gateway, how):
+    settings = {
+        **gateway.settings,
+        "BINDERY_DRAIN_SECONDS": "1",
+        "BINDERY_CLAIM_SECONDS": "2",
+        "BINDERY_GC_INTERVAL_SECONDS": "0.5",
+    }
+    one = server(settings=settings)
+    gateway.fault({"method": "CreateSandbox", "fault": "delay", "seconds": 8, "times": 1, "when": "after"})
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(create, one)
+        wait_until(lambda: len(gateway.sandboxes) == 1, 10, "it is made, and not told")
+        if how == "SIGKILL":
+            one.kill()
+        else:
+            one.stop()
+    one.process = None
+    two = server(settings={**settings, "BINDERY_DATA_DIR": one.settings["BINDERY_DATA_DIR"]})
+    wait_until(lambda: gateway.sandboxes == {}, 60, "nobody asked for it again: it is removed")
+    assert two.http.get("/v1/bindings").json()["bindings"] == []
