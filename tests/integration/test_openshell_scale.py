@@ -5,6 +5,7 @@ answers only (light.py of the fake). Full size with BINDERY_TEST_FULL=1; `-s` sh
 import asyncio
 import collections
 import concurrent.futures
+import contextlib
 import hashlib
 import os
 import re
@@ -102,6 +103,25 @@ class Crowd:
     def works(self, lease: dict) -> bool:
         answer = self.echo(lease)
         return answer.status_code == 200 and answer.content == b"1"
+
+    @contextlib.contextmanager
+    def in_use(self, leases: list[dict], pause_s: float):
+        """Meanwhile each lease is used again and again; yields how often which answer came."""
+        answers, over = collections.Counter(), threading.Event()
+
+        def use(lease):
+            while not over.is_set():
+                answer = self.echo(lease)
+                answers[answer.status_code, explained(answer)] += 1
+                time.sleep(pause_s)
+
+        users = [self.pool.submit(use, lease) for lease in leases]
+        try:
+            yield answers
+        finally:
+            over.set()
+        for user in users:
+            user.result(120)
 
     def come_back(self, leases: list[dict], seconds: float = 60) -> None:
         wait_until(lambda: all(self.every(self.works, leases)), seconds, "every lease works again")
@@ -282,21 +302,9 @@ def test_a_gateway_restart_under_live_leases(front, gateway, lose):
     with Crowd(front, full(100, 12)) as crowd:
         leases = crowd.leases()
         assert all(crowd.every(crowd.works, leases))
-        answers = collections.Counter()
-        over = threading.Event()
-
-        def use(lease):
-            while not over.is_set():
-                answer = crowd.echo(lease)
-                answers[answer.status_code, explained(answer)] += 1
-                time.sleep(0.05)
-
-        users = [crowd.pool.submit(use, lease) for lease in leases]
-        gateway.restart(closed=full(3.0, 1.0), lose=lose)
-        time.sleep(full(6, 3))
-        over.set()
-        for user in users:
-            user.result()
+        with crowd.in_use(leases, 0.05) as answers:
+            gateway.restart(closed=full(3.0, 1.0), lose=lose)
+            time.sleep(full(6, 3))
         figures(leases=len(leases), lose=lose, answers=dict(answers))
         assert any(status != 200 for status, _ in answers), "the restart was felt"
         wait_until(
@@ -444,20 +452,8 @@ def test_a_cut_network_under_live_leases(bindery, folder, programs, network):
             crowd.http = httpx.Client(transport=transport, base_url="http://bindery", timeout=120)
             leases = crowd.leases()
             before = resident_kib(front)
-            answers = collections.Counter()
-            over = threading.Event()
-
-            def use(lease):
-                while not over.is_set():
-                    answer = crowd.echo(lease)
-                    answers[answer.status_code, explained(answer)] += 1
-                    time.sleep(0.1)
-
-            users = [crowd.pool.submit(use, lease) for lease in leases]
-            network.cut_for(cut_s)
-            over.set()
-            for user in users:
-                user.result(120)
+            with crowd.in_use(leases, 0.1) as answers:
+                network.cut_for(cut_s)
             crowd.come_back(leases)
             grown = resident_kib(front) - before
             figures(leases=len(leases), cut_s=cut_s, answers=dict(answers), grown_kib=grown)
